@@ -1,0 +1,34 @@
+//! The record of what moved, read back for the hourly limit and the cooldown.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BrokerId, Millis, MoveReason, ShardKey};
+
+/// How a move ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveOutcome {
+    /// The destination leads, or was seated.
+    CutOver,
+    /// It was given up.
+    GivenUp,
+}
+
+/// One finished move.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// When it ended, on the load manager's clock.
+    pub at_ms: Millis,
+    /// What moved.
+    pub shard: ShardKey,
+    /// From where.
+    #[serde(default)]
+    pub from: Option<BrokerId>,
+    /// To where.
+    #[serde(default)]
+    pub to: Option<BrokerId>,
+    /// Why.
+    pub reason: MoveReason,
+    /// How it ended.
+    pub outcome: MoveOutcome,
+}

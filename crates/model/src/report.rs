@@ -1,0 +1,163 @@
+//! Facts about shards, written by their observer: replica reports and copy progress.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BrokerId, Generation, Millis, ShardKey, record_version};
+
+/// What a replica is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Leads, and has not yet committed the start of its generation.
+    Opening,
+    /// Leads and serves.
+    Serving,
+    /// Leads, accepts nothing more, ships what it accepted.
+    Fencing,
+    /// Fenced, and its log stopped growing with the destination level.
+    Drained,
+    /// Follows as a voter.
+    Following,
+    /// Is being copied in.
+    Copying,
+    /// Cannot go on; `halted` says why.
+    Halted,
+}
+
+impl Phase {
+    /// The word used in records, metrics and output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Serving => "serving",
+            Self::Fencing => "fencing",
+            Self::Drained => "drained",
+            Self::Following => "following",
+            Self::Copying => "copying",
+            Self::Halted => "halted",
+        }
+    }
+}
+
+/// What one broker says about one shard. Counts only at the assignment's generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardReport {
+    /// Who reports.
+    pub broker: BrokerId,
+    /// About what.
+    pub shard: ShardKey,
+    /// The generation that the report is about.
+    pub generation: Generation,
+    /// What the replica is doing.
+    #[serde(default)]
+    pub phase: Option<Phase>,
+    /// Holds everything that is committed, and the leader counts it from here on.
+    #[serde(default)]
+    pub caught_up: bool,
+    /// Records behind the leader; unknown until the leader counts this replica.
+    #[serde(default)]
+    pub lag_records: Option<u64>,
+    /// The log stopped growing at the fenced generation, destination level.
+    #[serde(default)]
+    pub drained: bool,
+    /// Why it cannot go on.
+    #[serde(default)]
+    pub halted: Option<String>,
+    /// Offset after the last record.
+    #[serde(default)]
+    pub log_end: Option<u64>,
+}
+
+/// A report as it is stored, under the agent's lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportRecord {
+    /// Layout version.
+    #[serde(default = "record_version")]
+    pub v: u32,
+    /// The report.
+    #[serde(flatten)]
+    pub report: ShardReport,
+    /// The incarnation that reports.
+    #[serde(default)]
+    pub incarnation: u64,
+    /// When, on the agent's clock.
+    #[serde(default)]
+    pub at_ms: Millis,
+}
+
+/// What a copy is for; the order is the order of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyClass {
+    /// The shard cannot serve until the copy completes.
+    Unavailable,
+    /// One live replica is left.
+    LastCopy,
+    /// Short of replicas.
+    UnderReplicated,
+    /// A broker is leaving.
+    Drain,
+    /// The shard spans fewer zones than it could.
+    Spread,
+    /// Evenness.
+    Balance,
+    /// Work put off during a recovery.
+    Maintenance,
+}
+
+impl CopyClass {
+    /// Every class, first served first.
+    pub const ALL: [Self; 7] = [
+        Self::Unavailable,
+        Self::LastCopy,
+        Self::UnderReplicated,
+        Self::Drain,
+        Self::Spread,
+        Self::Balance,
+        Self::Maintenance,
+    ];
+
+    /// The word used in records, metrics and output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::LastCopy => "last_copy",
+            Self::UnderReplicated => "under_replicated",
+            Self::Drain => "drain",
+            Self::Spread => "spread",
+            Self::Balance => "balance",
+            Self::Maintenance => "maintenance",
+        }
+    }
+
+    /// Whether it restores lost copies.
+    pub fn is_repair(self) -> bool {
+        self <= Self::UnderReplicated
+    }
+}
+
+/// Progress of a copy, written by the migrator, coalesced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyRecord {
+    /// Layout version.
+    #[serde(default = "record_version")]
+    pub v: u32,
+    /// The shard.
+    pub shard: ShardKey,
+    /// The generation of the assignment that the copy serves.
+    pub generation: Generation,
+    /// What it is for.
+    pub class: CopyClass,
+    /// Where the bytes come from.
+    pub source: Option<BrokerId>,
+    /// Where they go.
+    pub destination: BrokerId,
+    /// Bytes verified at the destination.
+    pub bytes_done: u64,
+    /// Bytes to copy in all, as far as known.
+    pub bytes_total: u64,
+    /// Recent rate, bytes per second.
+    pub bytes_per_second: u64,
+    /// When, on the migrator's clock.
+    pub at_ms: Millis,
+}

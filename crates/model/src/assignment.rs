@@ -17,6 +17,17 @@ pub enum ShardState {
     Draining,
 }
 
+impl ShardState {
+    /// The word used in records and output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Assigning => "assigning",
+            Self::Active => "active",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 /// Why a move was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,6 +131,18 @@ pub enum Role {
     Successor,
     /// It copies and does not vote, to become a follower.
     Joining,
+}
+
+impl Role {
+    /// The word used in records and output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Successor => "successor",
+            Self::Joining => "joining",
+        }
+    }
 }
 
 impl Assignment {
@@ -246,8 +269,7 @@ mod tests {
         a.successor = Some(id("b"));
         a.joining = Some(id("c"));
         let b = [id("a"), id("b"), id("c")];
-        let expected =
-            vec![(&b[0], Role::Leader), (&b[1], Role::Follower), (&b[2], Role::Joining)];
+        let expected = vec![(&b[0], Role::Leader), (&b[1], Role::Follower), (&b[2], Role::Joining)];
         assert_eq!(a.members(), expected);
     }
 }

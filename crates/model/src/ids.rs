@@ -227,9 +227,18 @@ mod tests {
         let shard: ShardKey = "stream/default/orders/3".parse().unwrap();
         assert_eq!(shard.to_string(), "stream/default/orders/3");
         assert_eq!(shard.number, 3);
-        for bad in ["stream/default/orders", "stream/default/orders/x", "queue/a/b/1", "stream//b/1",
-            "stream/a/b/01", "stream/a/b/+1", "stream/a/b/c/1", "stream/../b/1", "", "stream/a/b/4294967296"]
-        {
+        for bad in [
+            "stream/default/orders",
+            "stream/default/orders/x",
+            "queue/a/b/1",
+            "stream//b/1",
+            "stream/a/b/01",
+            "stream/a/b/+1",
+            "stream/a/b/c/1",
+            "stream/../b/1",
+            "",
+            "stream/a/b/4294967296",
+        ] {
             assert!(bad.parse::<ShardKey>().is_err(), "{bad}");
         }
         let error = BrokerId::new("Broker 1").unwrap_err().to_string();

@@ -175,7 +175,10 @@ mod tests {
         let keys = Keys::default();
         let shard: ShardKey = "stream/default/orders/3".parse().unwrap();
         let broker: BrokerId = "b1".parse().unwrap();
-        assert_eq!(keys.broker_shard(&broker, &shard), "/cluster/brokers/b1/stream/default/orders/3");
+        assert_eq!(
+            keys.broker_shard(&broker, &shard),
+            "/cluster/brokers/b1/stream/default/orders/3"
+        );
         assert_eq!(
             Keys::shard_under(&keys.assignments(), &keys.assignment(&shard)),
             Some(shard.clone())

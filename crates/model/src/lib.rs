@@ -16,7 +16,9 @@ pub mod report;
 pub mod snapshot;
 pub mod stream;
 
-pub use assignment::{Assignment, AssignmentRecord, BrokerShard, Move, MoveReason, Role, ShardState};
+pub use assignment::{
+    Assignment, AssignmentRecord, BrokerShard, Move, MoveReason, Role, ShardState,
+};
 pub use broker::{Lifecycle, NodeRecord, Registration};
 pub use history::{HistoryEntry, MoveOutcome};
 pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey};

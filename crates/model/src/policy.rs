@@ -296,9 +296,8 @@ mod tests {
     #[test]
     fn a_patch_is_laid_over_and_its_faults_are_named() {
         let policy = Policy::default();
-        let merged = policy
-            .merged(&json!({"settle_ms": 0, "rebalancing": {"enabled": true}}))
-            .unwrap();
+        let merged =
+            policy.merged(&json!({"settle_ms": 0, "rebalancing": {"enabled": true}})).unwrap();
         assert!(merged.rebalancing.enabled && merged.settle_ms == 0 && merged.rebalancing.leaders);
         let cases = [
             (json!({"setle_ms": 1}), "policy field 'setle_ms': there is no such setting"),
@@ -316,8 +315,12 @@ mod tests {
 
     #[test]
     fn explicit_settings_beat_the_preset() {
-        let mut r = RebalancingPolicy { aggressiveness: Aggressiveness::Aggressive, ..Default::default() };
-        assert_eq!((r.cv_threshold(), r.check_interval_ms(), r.moves_per_hour()), (20.0, 120_000, 20));
+        let mut r =
+            RebalancingPolicy { aggressiveness: Aggressiveness::Aggressive, ..Default::default() };
+        assert_eq!(
+            (r.cv_threshold(), r.check_interval_ms(), r.moves_per_hour()),
+            (20.0, 120_000, 20)
+        );
         r.max_moves_per_hour = Some(0);
         r.check_interval_seconds = Some(1);
         assert_eq!((r.check_interval_ms(), r.moves_per_hour()), (1000, 0));

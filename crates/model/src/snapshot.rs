@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::broker::default_weight;
 use crate::{
-    Assignment, BrokerId, HistoryEntry, Lifecycle, LoadReport, Marker, MarkerReason, Millis, Policy,
-    ShardKey, ShardReport, Stream, StreamKey,
+    Assignment, BrokerId, HistoryEntry, Lifecycle, LoadReport, Marker, MarkerReason, Millis,
+    Policy, ShardKey, ShardReport, Stream, StreamKey,
 };
 
 /// The only layout of a snapshot file so far.
@@ -110,11 +110,13 @@ impl Snapshot {
     }
 
     /// What `broker` says about `shard` at `generation`; older and newer reports do not count.
-    pub fn report(&self, shard: &ShardKey, broker: &BrokerId, generation: u64) -> Option<&ShardReport> {
-        self.reports
-            .get(shard)?
-            .iter()
-            .find(|r| r.broker == *broker && r.generation == generation)
+    pub fn report(
+        &self,
+        shard: &ShardKey,
+        broker: &BrokerId,
+        generation: u64,
+    ) -> Option<&ShardReport> {
+        self.reports.get(shard)?.iter().find(|r| r.broker == *broker && r.generation == generation)
     }
 
     /// Reads the JSON document, fills the defaults in, and checks it.

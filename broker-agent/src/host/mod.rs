@@ -131,7 +131,7 @@ pub struct ShardStatus {
     pub role: Role,
     /// The assignment that is acted on.
     pub assignment: Arc<Assignment>,
-    /// What the replica is doing.
+    /// What the replica is doing. From `Fencing` on, `log_end` does not grow at this generation.
     pub phase: Phase,
     /// Offset after the last committed record, as far as this replica knows.
     pub committed: u64,
@@ -198,8 +198,10 @@ pub struct CopyPosition {
 pub trait ShardHost: Send + Sync + 'static {
     /// Acts on what this broker is told; the caller has refused older generations.
     async fn apply(&self, told: BrokerShard);
-    /// This broker no longer holds the shard: stops it at once, deletes its bytes in time.
-    async fn remove(&self, shard: &ShardKey);
+    /// This broker no longer holds the shard: stops it at once and keeps its bytes.
+    async fn release(&self, shard: &ShardKey);
+    /// Deletes the bytes of a shard that was released or never assigned; ignored while it is held.
+    async fn erase(&self, shard: &ShardKey);
     /// Appends and waits until committed.
     async fn publish(
         &self,

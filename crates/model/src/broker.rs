@@ -107,4 +107,7 @@ pub struct NodeRecord {
     /// The zone it last registered, so that zones are still counted when it is gone.
     #[serde(default)]
     pub zone: Option<String>,
+    /// It was being drained when it went down: the same incarnation goes on draining if it returns.
+    #[serde(default)]
+    pub drain_asked: bool,
 }

@@ -1,0 +1,276 @@
+//! One file of a log: a header and the frames of consecutive records.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::error::{LogError, is_full};
+use crate::record::{self, BadFrame, Frame, HEADER_BYTES};
+use crate::storage::{Storage, StoredFile};
+
+/// Start of every segment file: a mark with the layout's version, then the base offset.
+const MAGIC: &[u8; 8] = b"EVKLOG\x00\x01";
+const PREFIX_BYTES: u64 = 16;
+/// An index entry is kept for about this many bytes of records.
+const INDEX_EVERY_BYTES: u64 = 8 << 10;
+
+/// A segment, open.
+pub(super) struct Segment {
+    pub(super) name: String,
+    pub(super) file: Arc<dyn StoredFile>,
+    /// Offset of its first record.
+    pub(super) base: u64,
+    /// Offset after its last record.
+    pub(super) end: u64,
+    /// Bytes in use.
+    pub(super) bytes: u64,
+    /// Some offsets with their places, the first record's included.
+    index: Vec<(u64, u64)>,
+    /// A failed write may have left bytes behind the end.
+    dirty_tail: bool,
+}
+
+/// What reading a whole segment found.
+pub(super) struct Scan {
+    pub(super) segment: Segment,
+    /// Bytes after the last good record, with what is wrong there.
+    pub(super) damage: Option<Damage>,
+}
+
+/// Bytes that are no record.
+pub(super) struct Damage {
+    pub(super) at: u64,
+    pub(super) bytes: u64,
+    pub(super) detail: &'static str,
+    /// A later record proves that what is damaged was durable.
+    pub(super) was_durable: bool,
+}
+
+pub(super) fn name_of(base: u64) -> String {
+    format!("{base:020}.log")
+}
+
+pub(super) fn base_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".log")?;
+    if digits.len() == 20 { digits.parse().ok() } else { None }
+}
+
+impl Segment {
+    /// Makes an empty one.
+    pub(super) fn create(storage: &dyn Storage, base: u64) -> Result<Self, LogError> {
+        let name = name_of(base);
+        let describe = || storage.describe(&name);
+        let file = storage.open(&name, true).map_err(|e| write_error(e, describe(), 0))?;
+        let mut prefix = MAGIC.to_vec();
+        prefix.extend_from_slice(&base.to_le_bytes());
+        let written = file.truncate(0).and_then(|()| file.write_at(0, &prefix));
+        written.map_err(|e| write_error(e, describe(), prefix.len()))?;
+        Ok(Self {
+            name,
+            file,
+            base,
+            end: base,
+            bytes: PREFIX_BYTES,
+            index: Vec::new(),
+            dirty_tail: false,
+        })
+    }
+
+    /// Reads all of it, telling `each` every good record.
+    pub(super) fn scan(
+        storage: &dyn Storage,
+        name: &str,
+        base: u64,
+        mut each: impl FnMut(&record::Record),
+    ) -> Result<Scan, LogError> {
+        let describe = || storage.describe(name);
+        let file = storage.open(name, false).map_err(LogError::io("open", describe()))?;
+        let length = file.len().map_err(LogError::io("read", describe()))?;
+        let mut bytes = vec![0; length as usize];
+        file.read_at(0, &mut bytes).map_err(LogError::io("read", describe()))?;
+        let bytes = Bytes::from(bytes);
+        let mut segment = Self {
+            name: name.to_owned(),
+            file,
+            base,
+            end: base,
+            bytes: PREFIX_BYTES,
+            index: Vec::new(),
+            dirty_tail: false,
+        };
+        if length < PREFIX_BYTES || bytes[..8] != MAGIC[..] || bytes[8..16] != base.to_le_bytes() {
+            segment.bytes = 0;
+            let detail = "the segment's header is malformed";
+            // A crash while the file was being made leaves a short header and nothing behind it.
+            let was_durable = length > PREFIX_BYTES;
+            let damage = Damage { at: 0, bytes: length, detail, was_durable };
+            return Ok(Scan { segment, damage: Some(damage) });
+        }
+        let mut damage = None;
+        while segment.bytes < length {
+            let at = segment.bytes as usize;
+            match next_frame(&bytes.slice(at..), segment.end) {
+                Ok(frame) => {
+                    segment.note(frame.bytes as u64);
+                    each(&frame.record);
+                }
+                Err(bad) => {
+                    let was_durable = proves_durable(&bytes.slice(at..), segment.end);
+                    let detail = bad.as_str();
+                    damage = Some(Damage {
+                        at: at as u64,
+                        bytes: length - at as u64,
+                        detail,
+                        was_durable,
+                    });
+                    break;
+                }
+            }
+        }
+        Ok(Scan { segment, damage })
+    }
+
+    /// Counts one more record of that many bytes.
+    fn note(&mut self, frame_bytes: u64) {
+        let due = self.index.last().is_none_or(|(_, at)| self.bytes - at >= INDEX_EVERY_BYTES);
+        if due {
+            self.index.push((self.end, self.bytes));
+        }
+        self.end += 1;
+        self.bytes += frame_bytes;
+    }
+
+    /// Writes frames behind the last record: all or, after an error, none.
+    pub(super) fn append(
+        &mut self,
+        storage: &dyn Storage,
+        frames: &[u8],
+        lengths: &[usize],
+    ) -> Result<(), LogError> {
+        if self.dirty_tail {
+            let cut = self.file.truncate(self.bytes);
+            cut.map_err(LogError::io("truncate", storage.describe(&self.name)))?;
+            self.dirty_tail = false;
+        }
+        if let Err(e) = self.file.write_at(self.bytes, frames) {
+            self.dirty_tail = self.file.truncate(self.bytes).is_err();
+            return Err(write_error(e, storage.describe(&self.name), frames.len()));
+        }
+        for length in lengths {
+            self.note(*length as u64);
+        }
+        Ok(())
+    }
+
+    /// Reads records from `from`, handing each to `take` until it says no.
+    pub(super) fn read(
+        &self,
+        storage: &dyn Storage,
+        from: u64,
+        mut take: impl FnMut(record::Record) -> bool,
+    ) -> Result<(), LogError> {
+        let (mut offset, mut at) = self.place_before(from);
+        while offset < self.end {
+            let chunk = self.chunk(storage, at)?;
+            let mut used = 0;
+            while offset < self.end {
+                match next_frame(&chunk.slice(used..), offset) {
+                    Ok(frame) => {
+                        used += frame.bytes;
+                        offset += 1;
+                        if frame.record.offset >= from && !take(frame.record) {
+                            return Ok(());
+                        }
+                    }
+                    Err(BadFrame::Short) if used > 0 => break,
+                    Err(bad) => return Err(self.damaged(storage, at + used as u64, bad)),
+                }
+            }
+            at += used as u64;
+        }
+        Ok(())
+    }
+
+    /// A piece of the file from `at` that holds at least one whole frame.
+    fn chunk(&self, storage: &dyn Storage, at: u64) -> Result<Bytes, LogError> {
+        let read = |wanted: u64| {
+            let mut bytes = vec![0; wanted.min(self.bytes - at) as usize];
+            let describe = || storage.describe(&self.name);
+            self.file.read_at(at, &mut bytes).map_err(LogError::io("read", describe()))?;
+            Ok(Bytes::from(bytes))
+        };
+        let chunk = read(4 * INDEX_EVERY_BYTES)?;
+        match record::peek(&chunk) {
+            Ok((total, _)) if total > chunk.len() => read(total as u64),
+            _ => Ok(chunk),
+        }
+    }
+
+    fn damaged(&self, storage: &dyn Storage, byte: u64, bad: BadFrame) -> LogError {
+        let file = storage.describe(&self.name);
+        LogError::Corrupt { file, byte, detail: bad.as_str().to_owned() }
+    }
+
+    /// The indexed place at or before an offset.
+    fn place_before(&self, offset: u64) -> (u64, u64) {
+        let after = self.index.partition_point(|(indexed, _)| *indexed <= offset);
+        after.checked_sub(1).map_or((self.base, PREFIX_BYTES), |i| self.index[i])
+    }
+
+    /// Drops every record from `offset` on.
+    pub(super) fn truncate(&mut self, storage: &dyn Storage, offset: u64) -> Result<(), LogError> {
+        let (mut kept, mut bytes) = self.place_before(offset);
+        let chunk_bytes = self.bytes - bytes;
+        if kept < offset {
+            let mut head = vec![0; chunk_bytes as usize];
+            let describe = || storage.describe(&self.name);
+            self.file.read_at(bytes, &mut head).map_err(LogError::io("read", describe()))?;
+            let head = Bytes::from(head);
+            let mut used = 0;
+            while kept < offset {
+                let frame = next_frame(&head.slice(used..), kept)
+                    .map_err(|bad| self.damaged(storage, bytes + used as u64, bad))?;
+                used += frame.bytes;
+                kept += 1;
+            }
+            bytes += used as u64;
+        }
+        let cut = self.file.truncate(bytes);
+        cut.map_err(LogError::io("truncate", storage.describe(&self.name)))?;
+        self.index.retain(|(indexed, _)| *indexed < offset);
+        self.end = offset;
+        self.bytes = bytes;
+        self.dirty_tail = false;
+        Ok(())
+    }
+}
+
+fn write_error(e: std::io::Error, file: String, bytes: usize) -> LogError {
+    if is_full(&e) {
+        return LogError::DiskFull { file, bytes };
+    }
+    LogError::Io { action: "write", file, source: e }
+}
+
+fn next_frame(bytes: &Bytes, offset: u64) -> Result<Frame, BadFrame> {
+    let frame = record::decode(bytes)?;
+    if frame.record.offset == offset { Ok(frame) } else { Err(BadFrame::Malformed) }
+}
+
+/// Whether a whole record behind the bad one at `offset` says that it was durable when that later
+/// record was written. A torn write leaves no such record: what tears was never synced.
+fn proves_durable(bytes: &Bytes, offset: u64) -> bool {
+    let most = (bytes.len() / HEADER_BYTES) as u64;
+    for at in 1..bytes.len().saturating_sub(HEADER_BYTES - 1) {
+        let Ok((total, found)) = record::peek(&bytes[at..]) else { continue };
+        if found <= offset || found - offset > most || bytes.len() - at < total {
+            continue;
+        }
+        if let Ok(frame) = record::decode(&bytes.slice(at..))
+            && frame.record.offset - u64::from(frame.unsynced) > offset
+        {
+            return true;
+        }
+    }
+    false
+}

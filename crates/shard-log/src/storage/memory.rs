@@ -1,0 +1,184 @@
+//! A shard's directory in memory, for simulation and tests: it can lose what was not synced, run
+//! full, and have its bits flipped.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::{Storage, StoredFile};
+
+/// A directory in memory. Clones share it, as reopening a directory does.
+#[derive(Clone, Default)]
+pub struct MemoryStorage {
+    files: Arc<Mutex<BTreeMap<String, Arc<MemoryFile>>>>,
+    room: Arc<Mutex<Option<u64>>>,
+}
+
+#[derive(Default)]
+struct Content {
+    bytes: Vec<u8>,
+    /// Length at the last sync.
+    synced: usize,
+    /// Synced bytes that were cut or overwritten since, oldest first.
+    replaced: Vec<(usize, Vec<u8>)>,
+}
+
+struct MemoryFile {
+    content: Mutex<Content>,
+    room: Arc<Mutex<Option<u64>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl MemoryStorage {
+    /// An empty directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What a power failure leaves: every file as it was last synced, plus, of the bytes appended
+    /// since, as many as `kept` says when asked with their number.
+    pub fn crash(&self, mut kept: impl FnMut(usize) -> usize) {
+        for file in lock(&self.files).values() {
+            let mut content = lock(&file.content);
+            let untouched = content.replaced.is_empty();
+            let appended = content.bytes.len().saturating_sub(content.synced);
+            let keep = if untouched { kept(appended).min(appended) } else { 0 };
+            let length = content.synced + keep;
+            content.bytes.resize(length, 0);
+            let replaced = std::mem::take(&mut content.replaced);
+            for (at, old) in replaced.into_iter().rev() {
+                content.bytes[at..at + old.len()].copy_from_slice(&old);
+            }
+            content.synced = content.bytes.len();
+        }
+    }
+
+    /// Lets at most this many more bytes be written; `None` lifts the limit.
+    pub fn set_room(&self, bytes: Option<u64>) {
+        *lock(&self.room) = bytes;
+    }
+
+    /// Flips one bit of a file, as decay does.
+    pub fn flip_bit(&self, name: &str, byte: usize, bit: u8) {
+        if let Some(file) = lock(&self.files).get(name)
+            && let Some(byte) = lock(&file.content).bytes.get_mut(byte)
+        {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+
+    /// Removes everything, as a new disk does.
+    pub fn destroy(&self) {
+        lock(&self.files).clear();
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
+        let files = lock(&self.files);
+        Ok(files.iter().map(|(n, f)| (n.clone(), lock(&f.content).bytes.len() as u64)).collect())
+    }
+
+    fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn StoredFile>> {
+        let mut files = lock(&self.files);
+        if let Some(file) = files.get(name) {
+            return Ok(file.clone());
+        }
+        if !create {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let file = Arc::new(MemoryFile { content: Mutex::default(), room: self.room.clone() });
+        files.insert(name.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        lock(&self.files).remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(lock(&self.files).get(name).map(|f| lock(&f.content).bytes.clone()))
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let content =
+            Content { bytes: content.to_vec(), synced: content.len(), replaced: Vec::new() };
+        let file =
+            Arc::new(MemoryFile { content: Mutex::new(content), room: self.room.clone() });
+        lock(&self.files).insert(name.to_owned(), file);
+        Ok(())
+    }
+
+    fn describe(&self, name: &str) -> String {
+        format!("memory:{name}")
+    }
+
+    fn is_blocking(&self) -> bool {
+        false
+    }
+}
+
+impl Content {
+    /// Remembers the synced bytes of `from..to` that are about to go.
+    fn save(&mut self, from: usize, to: usize) {
+        let to = to.min(self.synced).min(self.bytes.len());
+        if from < to {
+            self.replaced.push((from, self.bytes[from..to].to_vec()));
+        }
+    }
+}
+
+impl StoredFile for MemoryFile {
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let content = lock(&self.content);
+        let at = at as usize;
+        match content.bytes.get(at..at + buffer.len()) {
+            Some(bytes) => buffer.copy_from_slice(bytes),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut room = lock(&self.room);
+        let fits = match *room {
+            None => bytes.len(),
+            Some(left) => bytes.len().min(left as usize),
+        };
+        *room = room.map(|left| left - fits as u64);
+        let mut content = lock(&self.content);
+        let (at, written) = (at as usize, &bytes[..fits]);
+        content.save(at, at + written.len());
+        if content.bytes.len() < at + written.len() {
+            content.bytes.resize(at + written.len(), 0);
+        }
+        content.bytes[at..at + written.len()].copy_from_slice(written);
+        if fits < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        let mut content = lock(&self.content);
+        let len = len as usize;
+        let end = content.bytes.len();
+        content.save(len, end);
+        content.bytes.truncate(len);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut content = lock(&self.content);
+        content.synced = content.bytes.len();
+        content.replaced.clear();
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(lock(&self.content).bytes.len() as u64)
+    }
+}

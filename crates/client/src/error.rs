@@ -1,0 +1,90 @@
+//! What can go wrong, in one line each.
+
+use std::time::Duration;
+
+use evenkeel_proto::refusal::Reason;
+
+/// What became of a publish that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing of it was stored.
+    NotWritten,
+    /// It may have been stored: an answer was lost.
+    Unknown,
+}
+
+impl std::fmt::Display for Fate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotWritten => "nothing was written",
+            Self::Unknown => "it may have been written",
+        })
+    }
+}
+
+/// A call that failed for good; what could be retried has been.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClientError {
+    /// No broker was named.
+    #[error("no broker address was given: name at least one as host:port")]
+    NoAddress,
+    /// An address has not the form it must have.
+    #[error("broker address '{address}' is not valid: expected host:port")]
+    BadAddress {
+        /// What was given.
+        address: String,
+    },
+    /// A broker refused, and asking again would not help.
+    #[error("cannot {action}: {detail} ({fate})")]
+    Refused {
+        /// What was tried, such as `publish to stream/default/orders/3`.
+        action: String,
+        /// The stable word, if the broker gave one.
+        reason: Option<Reason>,
+        /// The broker's words.
+        detail: String,
+        /// Whether it may have had an effect.
+        fate: Fate,
+    },
+    /// No broker did it within the client's patience.
+    #[error("cannot {action}: gave up after {:.1} s, last answer: {detail} ({fate})", waited.as_secs_f64())]
+    GaveUp {
+        /// What was tried.
+        action: String,
+        /// Since the first failed attempt.
+        waited: Duration,
+        /// The last answer.
+        detail: String,
+        /// Whether it may have had an effect.
+        fate: Fate,
+    },
+    /// A broker answered what no broker may answer.
+    #[error("cannot {action}: the broker at {address} answered against the protocol: {detail}")]
+    Protocol {
+        /// What was tried.
+        action: String,
+        /// Who answered.
+        address: String,
+        /// What was wrong.
+        detail: String,
+    },
+}
+
+impl ClientError {
+    /// Whether the call may have had an effect although it failed.
+    pub fn fate(&self) -> Fate {
+        match self {
+            Self::Refused { fate, .. } | Self::GaveUp { fate, .. } => *fate,
+            Self::Protocol { .. } => Fate::Unknown,
+            Self::NoAddress | Self::BadAddress { .. } => Fate::NotWritten,
+        }
+    }
+
+    /// The broker's stable word, if it gave one.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Refused { reason, .. } => *reason,
+            _ => None,
+        }
+    }
+}

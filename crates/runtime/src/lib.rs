@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod config;
 pub mod environment;
+pub mod etcd;
 pub mod grpc;
 pub mod health;
 pub mod http;
@@ -18,7 +19,8 @@ pub mod telemetry;
 
 pub use clock::Clock;
 pub use config::{ConfigError, Invalid, Key, Settings};
-pub use environment::Environment;
+pub use environment::{Environment, StoreFactory};
+pub use etcd::EtcdOption;
 pub use health::Health;
 pub use metrics::MetricsHandle;
 pub use network::{Connection, Incoming, Network, SimNetwork};

@@ -12,6 +12,7 @@ use clap::{CommandFactory, FromArgMatches};
 use serde::Serialize;
 
 use crate::config::{self, ConfigError, Settings, Sources};
+use crate::etcd::OpenError;
 use crate::telemetry::{self, LogFormat};
 use crate::{Environment, metrics};
 
@@ -155,6 +156,9 @@ fn failure(status: u8, text: &str) -> ExitCode {
 
 fn status_of(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
+        if let Some(open) = cause.downcast_ref::<OpenError>() {
+            return if open.is_unreachable() { 3 } else { 1 };
+        }
         if cause.is::<ConfigError>() {
             return 2;
         }

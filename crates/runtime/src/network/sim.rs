@@ -282,9 +282,8 @@ impl SimHost {
     fn establish(&self, address: &str, to: &Arc<str>) -> io::Result<Connection> {
         let mut state = self.network.state();
         self.check_alive(&state)?;
-        let refused = || {
-            io::Error::new(io::ErrorKind::ConnectionRefused, format!("{address} refused"))
-        };
+        let refused =
+            || io::Error::new(io::ErrorKind::ConnectionRefused, format!("{address} refused"));
         if state.refusing.contains(to) {
             return Err(refused());
         }

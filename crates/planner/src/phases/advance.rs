@@ -1,0 +1,344 @@
+//! Advance: moves in flight finish, or are given up, before anything new starts.
+
+use evenkeel_model::{Move, MoveOutcome, MoveReason, Phase, ShardReport, ShardState};
+
+use crate::decision::{Reason, Step, WaitingOn};
+use crate::pass::{Draft, Pass};
+use crate::phases::failover::best_replica;
+use crate::slots::Slots;
+use crate::world::{NONE, Ord32, Shape, Standing};
+use crate::zones::followers_after;
+
+/// The longest rest after fences that were given up.
+const LONGEST_REST_MS: i64 = 3_600_000;
+
+pub(crate) fn run(pass: &mut Pass<'_>) {
+    for shard in pass.lists.moving.clone() {
+        let Some(assignment) = pass.world.shard(shard).assignment else { continue };
+        if assignment.state == ShardState::Draining {
+            fenced(pass, shard);
+        } else if !pass.world.standing(pass.world.shard(shard).leader).may_lead() {
+            // Failover's business.
+        } else if assignment.successor.is_some() {
+            staged(pass, shard);
+        } else {
+            copying(pass, shard);
+        }
+    }
+}
+
+/// The move record, or one made up for a snapshot that left it out.
+fn move_of(pass: &Pass<'_>, shard: Ord32) -> Move {
+    let assignment = pass.world.shard(shard).assignment;
+    assignment.and_then(|a| a.move_.clone()).unwrap_or(Move {
+        reason: MoveReason::Operator,
+        started_at_ms: pass.world.now,
+        fenced_at_ms: None,
+        progress_at_ms: None,
+        give_ups: 0,
+        next_try_ms: None,
+    })
+}
+
+fn stored_state(pass: &Pass<'_>, shard: Ord32) -> ShardState {
+    pass.world.state(shard)
+}
+
+/// Whether an agent's report says that its broker is close enough to take over, or why not.
+pub(crate) fn is_close(report: Option<&ShardReport>, bound: u64) -> Result<(), String> {
+    match report {
+        None => Err("it has not reported at this generation".to_owned()),
+        Some(r) if r.halted.is_some() || r.phase == Some(Phase::Halted) => {
+            Err(format!("it halted: {}", r.halted.as_deref().unwrap_or("no reason given")))
+        }
+        Some(r) => match r.lag_records {
+            Some(lag) if lag <= bound => Ok(()),
+            Some(lag) => Err(format!("it is {lag} records behind and the bound is {bound}")),
+            None if r.caught_up => Ok(()),
+            None => Err("the leader does not count it yet".to_owned()),
+        },
+    }
+}
+
+fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
+    let world = &pass.world;
+    let shape = world.shape(shard);
+    let record = move_of(pass, shard);
+    let drained = world
+        .report(shard, shape.leader)
+        .is_some_and(|r| r.drained || r.phase == Some(Phase::Drained));
+    let destination = world.standing(shape.successor);
+    let leads = world.standing(shape.leader).may_lead();
+    if drained {
+        match destination {
+            Standing::Target | Standing::Draining => {
+                return cut_over(pass, shard, &shape, shape.successor, record.reason);
+            }
+            Standing::Unregistered => {
+                let detail = format!("{} lost its registration", world.name(shape.successor));
+                return pass.wait(shard, WaitingOn::CopyBehind, detail);
+            }
+            Standing::Leaving | Standing::Lost => {
+                if let Some(other) = best_replica(pass, shard, NONE) {
+                    return cut_over(pass, shard, &shape, other, record.reason);
+                }
+                if leads {
+                    return retake(pass, shard, shape, record.reason);
+                }
+            }
+        }
+    }
+    if !leads {
+        return;
+    }
+    let timeout = world.policy.fence_timeout_ms;
+    let since = record.fenced_at_ms.unwrap_or(record.started_at_ms);
+    if timeout > 0 && world.now - since > timeout {
+        return give_up_fence(pass, shard, shape, record);
+    }
+    let gone = matches!(destination, Standing::Leaving | Standing::Lost);
+    if shape.successor != NONE && gone {
+        let detail = format!("{} was lost before the cut-over", world.name(shape.successor));
+        let draft = Draft {
+            step: Step::Abandon,
+            reason: Reason::Move(record.reason),
+            from: shape.leader,
+            to: shape.successor,
+            shape: Shape { successor: NONE, ..shape },
+            state: ShardState::Draining,
+            move_: Some(record),
+            flight: None,
+            outcome: Some(MoveOutcome::GivenUp),
+            detail,
+        };
+        return pass.write(shard, draft);
+    }
+    let detail = format!("{} has not reported that it drained", world.name(shape.leader));
+    pass.wait(shard, WaitingOn::LeaderStopping, detail);
+}
+
+fn cut_over(pass: &mut Pass<'_>, shard: Ord32, shape: &Shape, to: Ord32, reason: MoveReason) {
+    let factor = pass.world.stream_of(shard).factor();
+    let followers = followers_after(&pass.world, shape, to, factor);
+    let detail = format!("{} drained", pass.world.name(shape.leader));
+    let next = Shape { leader: to, followers, successor: NONE, joining: NONE, leaving: NONE };
+    let draft = Draft {
+        step: Step::CutOver,
+        reason: Reason::Move(reason),
+        from: shape.leader,
+        to,
+        shape: next,
+        state: ShardState::Assigning,
+        move_: None,
+        flight: None,
+        outcome: Some(MoveOutcome::CutOver),
+        detail,
+    };
+    pass.write(shard, draft);
+}
+
+fn retake(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, reason: MoveReason) {
+    let draft = Draft {
+        step: Step::Retake,
+        reason: Reason::Move(reason),
+        from: shape.leader,
+        to: shape.leader,
+        detail: "the destination is gone and no other replica holds everything".to_owned(),
+        shape: Shape { successor: NONE, joining: NONE, leaving: NONE, ..shape },
+        state: ShardState::Assigning,
+        move_: None,
+        flight: None,
+        outcome: None,
+    };
+    pass.write(shard, draft);
+}
+
+fn give_up_fence(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, record: Move) {
+    let timeout = pass.world.policy.fence_timeout_ms;
+    let give_ups = record.give_ups + 1;
+    let doublings = record.give_ups.min(32);
+    let rest = timeout.saturating_mul(1_i64 << doublings).min(LONGEST_REST_MS.max(timeout));
+    let detail = format!(
+        "{} did not drain within {timeout} ms and serves again; the next try rests {rest} ms",
+        pass.world.name(shape.leader)
+    );
+    let move_ = Move {
+        fenced_at_ms: None,
+        progress_at_ms: None,
+        give_ups,
+        next_try_ms: Some(pass.world.now.saturating_add(rest)),
+        ..record
+    };
+    let draft = Draft {
+        step: Step::TimedOut,
+        reason: Reason::Move(move_.reason),
+        from: shape.leader,
+        to: shape.successor,
+        shape: Shape { successor: NONE, joining: NONE, leaving: NONE, ..shape },
+        state: ShardState::Assigning,
+        move_: Some(move_),
+        flight: None,
+        outcome: Some(MoveOutcome::GivenUp),
+        detail,
+    };
+    pass.write(shard, draft);
+}
+
+fn staged(pass: &mut Pass<'_>, shard: Ord32) {
+    let world = &pass.world;
+    let shape = world.shape(shard);
+    let record = move_of(pass, shard);
+    let name = world.name(shape.successor).to_owned();
+    if let Some(why) = unusable(world.standing(shape.successor)) {
+        return end_copy(pass, shard, Step::Abandon, format!("{name} {why}"));
+    }
+    let bound = world.policy.move_fence_max_lag_records;
+    let close = is_close(world.report(shard, shape.successor), bound);
+    let serves = world.state(shard) == ShardState::Active;
+    if close.is_ok() && serves && world.standing(shape.successor) == Standing::Target {
+        let draft = Draft {
+            step: Step::Fence,
+            reason: Reason::Move(record.reason),
+            from: shape.leader,
+            to: shape.successor,
+            flight: Slots::flight_of(world, shard),
+            detail: format!("{name} is within {bound} records"),
+            shape,
+            state: ShardState::Draining,
+            move_: Some(Move { fenced_at_ms: Some(world.now), ..record }),
+            outcome: None,
+        };
+        return pass.write(shard, draft);
+    }
+    if let Some(detail) = overdue(pass, &record) {
+        return end_copy(pass, shard, Step::TimedOut, detail);
+    }
+    let detail = match close {
+        Err(why) => format!("{name} is the destination; {why}"),
+        Ok(()) if !serves => format!("{} does not serve yet", world.name(shape.leader)),
+        Ok(()) => format!("{name} lost its registration"),
+    };
+    pass.wait(shard, WaitingOn::CopyBehind, detail);
+}
+
+fn copying(pass: &mut Pass<'_>, shard: Ord32) {
+    let world = &pass.world;
+    let shape = world.shape(shard);
+    let record = move_of(pass, shard);
+    let name = world.name(shape.joining).to_owned();
+    if let Some(why) = unusable(world.standing(shape.joining)) {
+        return end_copy(pass, shard, Step::Abandon, format!("{name} {why}"));
+    }
+    let restore = record.reason == MoveReason::Restore;
+    if restore && shape.leaving != NONE && world.standing(shape.leaving).holds() {
+        let detail = format!("{} came back", world.name(shape.leaving));
+        return end_copy(pass, shard, Step::Abandon, detail);
+    }
+    let seatable = is_seatable(pass, shard, &shape);
+    if seatable.is_ok() && world.standing(shape.joining) == Standing::Target {
+        return seat(pass, shard, shape, record.reason);
+    }
+    if let Some(detail) = overdue(pass, &record) {
+        return end_copy(pass, shard, Step::TimedOut, detail);
+    }
+    let stall = world.policy.restore_stall_ms;
+    let moved = record.progress_at_ms.unwrap_or(record.started_at_ms).max(record.started_at_ms);
+    if restore && stall > 0 && world.now - moved > stall {
+        let detail = format!("the copy on {name} stood still for more than {stall} ms");
+        return end_copy(pass, shard, Step::Stalled, detail);
+    }
+    let detail = match seatable {
+        Err(why) => format!("{name} is joining; {why}"),
+        Ok(()) => format!("{name} lost its registration"),
+    };
+    pass.wait(shard, WaitingOn::CopyBehind, detail);
+}
+
+/// A joiner may vote when it is close, and holds what a majority of the old set holds: then no
+/// record that was acknowledged can be lost by the exchange.
+fn is_seatable(pass: &Pass<'_>, shard: Ord32, shape: &Shape) -> Result<(), String> {
+    let world = &pass.world;
+    let report = world.report(shard, shape.joining);
+    is_close(report, world.policy.move_fence_max_lag_records)?;
+    let end = |b: Ord32| world.report(shard, b).and_then(|r| r.log_end);
+    let mut ends: Vec<u64> = shape.voters().map(|b| end(b).unwrap_or(0)).collect();
+    ends.sort_unstable_by(|a, b| b.cmp(a));
+    let majority = ends.get(ends.len() / 2).copied().unwrap_or(0);
+    let reached = report.and_then(|r| r.log_end).or_else(|| {
+        let lag = report.and_then(|r| r.lag_records.or(r.caught_up.then_some(0)))?;
+        end(shape.leader).map(|leader| leader.saturating_sub(lag))
+    });
+    match reached {
+        Some(at) if at < majority => {
+            Err(format!("it holds {at} records and a majority holds {majority}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn seat(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, reason: MoveReason) {
+    let (joining, leaving) = (shape.joining, shape.leaving);
+    let mut followers: Vec<Ord32> =
+        shape.followers.iter().copied().filter(|b| *b != leaving).collect();
+    followers.push(joining);
+    let detail = format!("{} holds what a majority holds", pass.world.name(joining));
+    let draft = Draft {
+        step: Step::Seat,
+        reason: Reason::Move(reason),
+        from: leaving,
+        to: joining,
+        shape: Shape { followers, joining: NONE, leaving: NONE, ..shape },
+        state: stored_state(pass, shard),
+        move_: None,
+        flight: None,
+        outcome: Some(MoveOutcome::CutOver),
+        detail,
+    };
+    pass.write(shard, draft);
+}
+
+fn unusable(standing: Standing) -> Option<&'static str> {
+    match standing {
+        Standing::Target | Standing::Unregistered => None,
+        Standing::Draining | Standing::Leaving => Some("is leaving"),
+        Standing::Lost => Some("is lost"),
+    }
+}
+
+fn overdue(pass: &Pass<'_>, record: &Move) -> Option<String> {
+    let timeout = pass.world.policy.move_timeout_ms;
+    let age = pass.world.now - record.started_at_ms;
+    (timeout > 0 && age > timeout).then(|| format!("not done after more than {timeout} ms"))
+}
+
+/// Drops the destination or joiner; the set stays as it is. A give-up leaves a trace.
+pub(crate) fn end_copy(pass: &mut Pass<'_>, shard: Ord32, step: Step, detail: String) {
+    let shape = pass.world.shape(shard);
+    let record = move_of(pass, shard);
+    let reason = record.reason;
+    let gives_up = matches!(step, Step::TimedOut | Step::Stalled);
+    let move_ = if gives_up {
+        Some(Move { give_ups: record.give_ups + 1, ..record })
+    } else {
+        // Give-ups in a row count on across an abandoned try.
+        Some(record).filter(|m| m.give_ups > 0)
+    };
+    let (from, to) = if shape.successor != NONE {
+        (shape.leader, shape.successor)
+    } else {
+        (shape.leaving, shape.joining)
+    };
+    let draft = Draft {
+        step,
+        reason: Reason::Move(reason),
+        from,
+        to,
+        shape: Shape { successor: NONE, joining: NONE, leaving: NONE, ..shape },
+        state: stored_state(pass, shard),
+        move_,
+        flight: None,
+        outcome: Some(MoveOutcome::GivenUp),
+        detail,
+    };
+    pass.write(shard, draft);
+}

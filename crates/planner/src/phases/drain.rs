@@ -1,0 +1,114 @@
+//! Drain: leaders leave a draining broker first, then the followers there are replaced.
+
+use evenkeel_model::MoveReason;
+
+use crate::decision::{Step, WaitingOn};
+use crate::moves::{
+    Destination, Way, copy_target, destinations, fits_brokers, start_follower_copy,
+    start_leader_move, wait_for_broker,
+};
+use crate::pass::{Pass, gave_up, resting};
+use crate::phases::place;
+use crate::slots::Pool;
+use crate::world::{Ord32, Standing};
+
+pub(crate) fn run(pass: &mut Pass<'_>) {
+    for shard in in_turn(pass, &pass.lists.leader_leaves) {
+        leader(pass, shard);
+    }
+    for shard in in_turn(pass, &pass.lists.follower_leaves) {
+        follower(pass, shard);
+    }
+}
+
+/// Shards at rest, those whose last move was given up behind the others.
+fn in_turn(pass: &Pass<'_>, shards: &[Ord32]) -> Vec<Ord32> {
+    let mut turn: Vec<(bool, Ord32)> = shards
+        .iter()
+        .filter(|s| pass.is_at_rest(**s))
+        .map(|s| (gave_up(&pass.world, *s), *s))
+        .collect();
+    turn.sort_unstable();
+    turn.into_iter().map(|(_, s)| s).collect()
+}
+
+/// Whether the drain of a shard is held for now, and says so.
+fn is_held(pass: &mut Pass<'_>, shard: Ord32) -> bool {
+    if pass.world.snapshot.paused {
+        pass.wait(shard, WaitingOn::Paused, "placement is paused".to_owned());
+        return true;
+    }
+    if let Some(until) = resting(&pass.world, shard) {
+        let left = until - pass.world.now;
+        let detail = format!("the last fence was given up; the next try is in {left} ms");
+        pass.wait(shard, WaitingOn::Cooldown, detail);
+        return true;
+    }
+    false
+}
+
+fn leader(pass: &mut Pass<'_>, shard: Ord32) {
+    let all = destinations(pass, shard);
+    if all.is_empty() {
+        let voters: Vec<Ord32> = pass.world.voters(shard).collect();
+        return place::refuse(pass, shard, |b| voters.contains(&b));
+    }
+    if is_held(pass, shard) {
+        return;
+    }
+    if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
+        return pass.wait(shard, on, detail);
+    }
+    let fits = |d: &&Destination| fits_brokers(pass, shard, d.broker, d.way);
+    let fitting: Vec<Destination> = all.iter().filter(fits).copied().collect();
+    let Some((to, detail)) = best_destination(pass, shard, &fitting) else {
+        return wait_for_broker(pass, shard);
+    };
+    start_leader_move(pass, shard, to, MoveReason::Drain, detail);
+}
+
+/// Where the shard keeps most zones; then by the stream's tiers; then without a copy if that can
+/// be; then as any leader is chosen.
+pub(crate) fn best_destination(
+    pass: &Pass<'_>,
+    shard: Ord32,
+    candidates: &[Destination],
+) -> Option<(Ord32, String)> {
+    let rules = pass.rules();
+    let stream = pass.world.shard(shard).stream;
+    let zones = candidates.iter().map(|d| d.zones).max()?;
+    let rank = |d: &Destination| (rules.tier(stream, d.broker).of_stream(), d.way);
+    let widest = || candidates.iter().filter(|d| d.zones == zones);
+    let best = widest().map(rank).min()?;
+    let equals: Vec<Ord32> =
+        widest().filter(|d| rank(d) == best).map(|d| d.broker).collect();
+    let (to, tier) = rules.choose(stream, pass.world.key_hash(shard), &equals)?;
+    let how = match best.1 {
+        Way::Transfer => "holds everything already",
+        Way::Follower => "follows already",
+        Way::Copy => "gets a copy",
+    };
+    let detail = format!("{} is {} and {how}", pass.world.name(to), tier.as_str());
+    Some((to, detail))
+}
+
+fn follower(pass: &mut Pass<'_>, shard: Ord32) {
+    let world = &pass.world;
+    let draining = |b: &&Ord32| world.standing(**b) == Standing::Draining;
+    let Some(leaving) = world.followers(shard).iter().find(draining).copied() else { return };
+    let (target, limited) = copy_target(pass, shard, leaving);
+    if target.is_none() && !limited {
+        let voters: Vec<Ord32> = pass.world.voters(shard).collect();
+        return place::refuse(pass, shard, |b| voters.contains(&b));
+    }
+    if is_held(pass, shard) {
+        return;
+    }
+    if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
+        return pass.wait(shard, on, detail);
+    }
+    let Some(joining) = target else { return wait_for_broker(pass, shard) };
+    let detail = format!("{} is draining", pass.world.name(leaving));
+    let kind = (Step::Reseat, MoveReason::Drain, Pool::Moves);
+    start_follower_copy(pass, shard, kind, (joining, leaving), detail);
+}

@@ -1,0 +1,113 @@
+//! Failover: a shard whose leader is lost goes to a replica that is known to hold everything, or
+//! waits for its broker. An empty copy is named only where the stream is not durable.
+
+use std::cmp::Reverse;
+
+use evenkeel_model::{MarkerReason, Phase, ShardState};
+
+use crate::decision::{Reason, RefusedBecause, Step, WaitingOn};
+use crate::pass::{Draft, Pass};
+use crate::phases::place;
+use crate::slots::Slots;
+use crate::world::{NONE, Ord32, Shape, Standing};
+
+pub(crate) fn run(pass: &mut Pass<'_>) {
+    for shard in pass.lists.leaderless.clone() {
+        if pass.is_written(shard) {
+            continue;
+        }
+        match best_replica(pass, shard, NONE) {
+            Some(replica) => promote(pass, shard, replica),
+            None => without_replica(pass, shard),
+        }
+    }
+}
+
+/// Followers that hold everything at the assignment's generation.
+pub(crate) fn caught_up_followers(pass: &Pass<'_>, shard: Ord32) -> Vec<Ord32> {
+    let holds = |b: &Ord32| {
+        let report = pass.world.report(shard, *b);
+        report.is_some_and(|r| {
+            r.caught_up && r.halted.is_none() && r.phase != Some(Phase::Halted)
+        })
+    };
+    pass.world.followers(shard).iter().copied().filter(holds).collect()
+}
+
+/// The caught-up follower to lead next: one under both shares first, then the furthest log, then
+/// as any leader is chosen. One on a draining broker only when there is no other.
+pub(crate) fn best_replica(pass: &Pass<'_>, shard: Ord32, except: Ord32) -> Option<Ord32> {
+    let world = &pass.world;
+    let replicas = caught_up_followers(pass, shard);
+    let of = |standing: Standing| -> Vec<Ord32> {
+        let fits = |b: &&Ord32| world.standing(**b) == standing && **b != except;
+        replicas.iter().filter(fits).copied().collect()
+    };
+    let live = of(Standing::Target);
+    let mut candidates = if live.is_empty() { of(Standing::Draining) } else { live };
+    let rules = pass.rules();
+    let stream = world.shard(shard).stream;
+    let end = |b: Ord32| world.report(shard, b).and_then(|r| r.log_end).unwrap_or(0);
+    let rank = |b: Ord32| (!rules.tier(stream, b).under_both(), Reverse(end(b)));
+    let best = candidates.iter().map(|b| rank(*b)).min()?;
+    candidates.retain(|b| rank(*b) == best);
+    rules.choose(stream, world.key_hash(shard), &candidates).map(|(b, _)| b)
+}
+
+pub(crate) fn promote(pass: &mut Pass<'_>, shard: Ord32, replica: Ord32) {
+    let world = &pass.world;
+    let shape = world.shape(shard);
+    // The lost leader keeps its seat until a restore replaces it: a set changes one at a time.
+    let mut followers: Vec<Ord32> =
+        shape.followers.iter().copied().filter(|b| *b != replica).collect();
+    if shape.leader != NONE {
+        followers.push(shape.leader);
+    }
+    // A copy that is under way for the set goes on under the new leader.
+    let goes_on = shape.successor == NONE
+        && shape.joining != NONE
+        && shape.leaving != replica
+        && world.standing(shape.joining) == Standing::Target;
+    let (joining, leaving) = if goes_on { (shape.joining, shape.leaving) } else { (NONE, NONE) };
+    let record = world.shard(shard).assignment.and_then(|a| a.move_.clone());
+    let detail = format!(
+        "{} is lost and {} holds everything",
+        world.name(shape.leader),
+        world.name(replica)
+    );
+    let draft = Draft {
+        step: Step::Promote,
+        reason: Reason::Marker(MarkerReason::Failover),
+        from: shape.leader,
+        to: replica,
+        flight: if goes_on { Slots::flight_of(world, shard) } else { None },
+        shape: Shape { leader: replica, followers, successor: NONE, joining, leaving },
+        state: ShardState::Assigning,
+        move_: record.filter(|_| goes_on),
+        outcome: None,
+        detail,
+    };
+    pass.write(shard, draft);
+}
+
+fn without_replica(pass: &mut Pass<'_>, shard: Ord32) {
+    let world = &pass.world;
+    if !world.stream_of(shard).stream.durable {
+        return place::leader(pass, shard, MarkerReason::Failover);
+    }
+    let leader = world.shard(shard).leader;
+    let owner = match leader {
+        NONE => "its leader is lost".to_owned(),
+        b => format!("its leader {} is lost", world.name(b)),
+    };
+    let followers: Vec<&str> = world.followers(shard).iter().map(|b| world.name(*b)).collect();
+    if followers.is_empty() {
+        let detail = format!("{owner} and no other broker holds it; it waits for that broker");
+        return pass.wait(shard, WaitingOn::OwnerUnavailable, detail);
+    }
+    let detail = format!(
+        "{owner} and none of {} is known to hold everything",
+        followers.join(", ")
+    );
+    pass.refuse(shard, RefusedBecause::NoCaughtUpReplica, detail);
+}

@@ -1,0 +1,9 @@
+//! The phases of a pass, one file each, in the order they run.
+
+pub(crate) mod advance;
+pub(crate) mod drain;
+pub(crate) mod failover;
+pub(crate) mod place;
+pub(crate) mod rebalance;
+pub(crate) mod repair;
+pub(crate) mod spread;

@@ -1,0 +1,154 @@
+//! Third objective, off by default, in place of the totals: when the scores vary too much, one
+//! shard goes from an overloaded broker to the least loaded one, gently and not too often.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::{Millis, MoveReason, ShardLoad};
+
+use crate::decision::WaitingOn;
+use crate::globs;
+use crate::moves::{Way, fits_brokers};
+use crate::pass::Pass;
+use crate::phases::rebalance::begin;
+use crate::phases::rebalance::pick::{Moved, Pick, way_if_allowed};
+use crate::phases::rebalance::totals::{Led, keeps_stream_even};
+use crate::scores::{fresh, topic_load};
+use crate::stats::{LoadClass, Spread};
+use crate::world::Ord32;
+
+const HOUR_MS: Millis = 3_600_000;
+
+pub(crate) fn run(pass: &mut Pass<'_>, moved: &mut Moved) {
+    let policy = &pass.world.policy.rebalancing;
+    let active = &pass.world.groups[0].targets;
+    if active.len() < (policy.min_brokers_for_rebalance as usize).max(2) {
+        return;
+    }
+    let scores: Vec<f64> = active.iter().map(|b| pass.scores.score(*b, &pass.tally)).collect();
+    let spread = Spread::of(&scores);
+    if spread.cv_percent() < policy.cv_threshold() - 1e-9 {
+        return;
+    }
+    let Some(pick) = lightest(pass, moved, &spread) else { return };
+    let detail = format!(
+        "scores vary by {:.1} % and the threshold is {} %",
+        spread.cv_percent(),
+        policy.cv_threshold()
+    );
+    if let Some(why) = too_soon(pass) {
+        return pass.wait(pick.shard, WaitingOn::Cooldown, why);
+    }
+    begin(pass, pick, MoveReason::Load, detail);
+}
+
+/// Load moves that ended, and those under way by their start.
+fn load_moves(pass: &Pass<'_>) -> Vec<Millis> {
+    let ended = pass.world.snapshot.history.iter().filter(|h| h.reason == MoveReason::Load);
+    let mut times: Vec<Millis> = ended.map(|h| h.at_ms).collect();
+    for shard in &pass.lists.moving {
+        let record = pass.world.shard(*shard).assignment.and_then(|a| a.move_.as_ref());
+        if let Some(record) = record.filter(|m| m.reason == MoveReason::Load) {
+            times.push(record.started_at_ms);
+        }
+    }
+    times
+}
+
+/// Why no load move may start now.
+fn too_soon(pass: &Pass<'_>) -> Option<String> {
+    let policy = &pass.world.policy.rebalancing;
+    let age = |at: &Millis| pass.world.now.saturating_sub(*at);
+    let times = load_moves(pass);
+    let interval = policy.check_interval_ms();
+    if let Some(last) = times.iter().map(age).min().filter(|age| *age < interval) {
+        return Some(format!("the last load move was {last} ms ago and the interval is {interval} ms"));
+    }
+    let recent = times.iter().filter(|at| age(at) <= HOUR_MS).count();
+    let limit = policy.moves_per_hour();
+    (recent >= limit as usize)
+        .then(|| format!("{recent} load moves in the last hour and the limit is {limit}"))
+}
+
+/// The lightest shard that may go from the most loaded broker to the least loaded one.
+fn lightest(pass: &Pass<'_>, moved: &mut Moved, spread: &Spread) -> Option<Pick> {
+    let score = |b: Ord32| pass.scores.score(b, &pass.tally);
+    let known = pass.world.groups[0].targets.iter().copied().filter(|b| pass.scores.is_known(*b));
+    let mut order: Vec<Ord32> = known.collect();
+    order.sort_by(|a, b| score(*a).total_cmp(&score(*b)).then(a.cmp(b)));
+    let overloaded = |b: &Ord32| spread.class(score(*b)) == LoadClass::Overloaded;
+    let mut sources: Vec<Ord32> = order.iter().rev().copied().filter(overloaded).collect();
+    if sources.is_empty() {
+        sources = order.iter().rev().copied().filter(|b| score(*b) > spread.mean).collect();
+    }
+    let led = Led::new(pass);
+    for from in sources {
+        let candidates = candidates(pass, &led, from);
+        for &to in order.iter().filter(|b| score(**b) < score(from)) {
+            let best = candidates
+                .iter()
+                .filter(|c| keeps_stream_even(pass, c.shard, from, to))
+                .filter(|c| c.takes > 0.0 && c.takes < score(from) - score(to))
+                .filter_map(|c| way_if_allowed(pass, c.shard, to).map(|way| (c, way)))
+                .filter(|(c, way)| fits_brokers(pass, c.shard, to, *way))
+                .min_by(|(a, x), (b, y)| {
+                    let copy = |way: &Way| *way == Way::Copy;
+                    copy(x)
+                        .cmp(&copy(y))
+                        .then(a.load.total_cmp(&b.load))
+                        .then(moved.rank(pass, a.shard).cmp(&moved.rank(pass, b.shard)))
+                        .then(a.shard.cmp(&b.shard))
+                });
+            if let Some((candidate, _)) = best {
+                return Some(Pick { shard: candidate.shard, to });
+            }
+        }
+    }
+    None
+}
+
+struct Candidate {
+    shard: Ord32,
+    load: f64,
+    takes: f64,
+}
+
+/// The source's shards after the filters on age, blacklist and cooldown.
+fn candidates(pass: &Pass<'_>, led: &Led, from: Ord32) -> Vec<Candidate> {
+    let world = &pass.world;
+    let policy = &world.policy.rebalancing;
+    let report = world.brokers[from as usize].view.and_then(|v| fresh(world, v));
+    let rows: BTreeMap<Ord32, &ShardLoad> = report
+        .into_iter()
+        .flat_map(|r| &r.shards)
+        .filter_map(|row| world.shard_named(&row.shard).map(|s| (s, row)))
+        .collect();
+    let cooling = |shard: Ord32| {
+        let key = world.key(shard);
+        world.snapshot.history.iter().rev().any(|h| {
+            h.reason == MoveReason::Load
+                && h.shard == key
+                && world.now.saturating_sub(h.at_ms) < policy.cooldown_ms()
+        })
+    };
+    let old_enough = |shard: Ord32| {
+        let created = world.stream_of(shard).stream.created_at_ms;
+        created.is_none_or(|at| world.now.saturating_sub(at) >= policy.min_topic_age_ms())
+    };
+    let listed = |shard: Ord32| {
+        let key = world.stream_of(shard).key;
+        let path = format!("/{}/{}", key.namespace, key.name);
+        policy.blacklist_topics.iter().any(|glob| globs::matches(glob, &path))
+    };
+    let shards = led.by(from).iter().copied();
+    let legal = shards.filter(|s| old_enough(*s) && !listed(*s) && !cooling(*s));
+    legal
+        .map(|shard| {
+            let row = rows.get(&shard).copied();
+            Candidate {
+                shard,
+                load: row.map_or(0.2, topic_load),
+                takes: pass.scores.takes(from, row, &pass.tally),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,126 @@
+//! Which shard goes where, among those that serve an objective equally well.
+
+use std::cmp::Reverse;
+
+use evenkeel_model::{Millis, MoveOutcome};
+
+use crate::moves::{Way, fits_brokers, way_to};
+use crate::pass::{Pass, gave_up};
+use crate::phases::rebalance::is_movable;
+use crate::world::Ord32;
+use crate::zones::{span_after_move, span_now};
+
+/// A shard and where its leader is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pick {
+    pub(crate) shard: Ord32,
+    pub(crate) to: Ord32,
+}
+
+const RECENT_MS: Millis = 3_600_000;
+
+/// Which shards moved before, read from the history when somebody first asks.
+#[derive(Default)]
+pub(crate) struct Moved {
+    rank: Option<Vec<u8>>,
+}
+
+impl Moved {
+    /// 0 never, 1 once, 2 within the last hour.
+    pub(crate) fn rank(&mut self, pass: &Pass<'_>, shard: Ord32) -> u8 {
+        let world = &pass.world;
+        let rank = self.rank.get_or_insert_with(|| {
+            let mut rank = vec![0; world.shards.len()];
+            for entry in &world.snapshot.history {
+                let Some(shard) = world.shard_named(&entry.shard) else { continue };
+                if entry.outcome == MoveOutcome::CutOver {
+                    let recent = world.now.saturating_sub(entry.at_ms) <= RECENT_MS;
+                    rank[shard as usize] = if recent { 2 } else { 1 };
+                }
+            }
+            rank
+        });
+        rank[shard as usize]
+    }
+}
+
+/// What makes one move better than another that serves the objective equally.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Merit {
+    moved_recently: bool,
+    gave_up: bool,
+    way: Way,
+    source_leads: Reverse<u32>,
+    destination_leads: u32,
+    moved: u8,
+}
+
+/// Collects candidates and keeps the best.
+pub(crate) struct Picker<'m> {
+    moved: &'m mut Moved,
+    best: Option<Merit>,
+    finalists: Vec<Pick>,
+    /// A shard that only the limit on copies per broker held back.
+    pub(crate) limited: Option<Ord32>,
+}
+
+impl<'m> Picker<'m> {
+    pub(crate) fn new(moved: &'m mut Moved) -> Self {
+        Self { moved, best: None, finalists: Vec::new(), limited: None }
+    }
+
+    /// Considers moving the leader of `shard` to `to`, which the objective would like.
+    pub(crate) fn consider(&mut self, pass: &Pass<'_>, shard: Ord32, to: Ord32) {
+        let Some(way) = way_if_allowed(pass, shard, to) else { return };
+        if !fits_brokers(pass, shard, to, way) {
+            self.limited = self.limited.or(Some(shard));
+            return;
+        }
+        let moved = self.moved.rank(pass, shard);
+        let leads = |b: Ord32| pass.tally.leaders[b as usize];
+        let merit = Merit {
+            moved_recently: moved == 2,
+            gave_up: gave_up(&pass.world, shard),
+            way,
+            source_leads: Reverse(leads(pass.world.shard(shard).leader)),
+            destination_leads: leads(to),
+            moved,
+        };
+        match self.best {
+            Some(best) if best < merit => return,
+            Some(best) if best == merit => {}
+            _ => {
+                self.best = Some(merit);
+                self.finalists.clear();
+            }
+        }
+        self.finalists.push(Pick { shard, to });
+    }
+
+    /// The best candidate; equals are told apart by the rendezvous score, then by name.
+    pub(crate) fn pick(&self, pass: &Pass<'_>) -> Option<Pick> {
+        let world = &pass.world;
+        let order = |p: &&Pick| {
+            let score = world.rendezvous(world.key_hash(p.shard), p.to);
+            (Reverse(score), p.shard, p.to)
+        };
+        self.finalists.iter().min_by_key(order).copied()
+    }
+}
+
+/// How a movable shard's leader can go to `to` without losing a zone.
+pub(crate) fn way_if_allowed(pass: &Pass<'_>, shard: Ord32, to: Ord32) -> Option<Way> {
+    if !is_movable(pass, shard) {
+        return None;
+    }
+    let way = way_to(pass, shard, to)?;
+    let world = &pass.world;
+    if way == Way::Copy && world.zones > 0 {
+        let shape = world.shape(shard);
+        let factor = world.stream_of(shard).factor();
+        if span_after_move(world, &shape, to, factor) < span_now(world, &shape) {
+            return None;
+        }
+    }
+    Some(way)
+}

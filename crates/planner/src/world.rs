@@ -1,0 +1,403 @@
+//! The snapshot on dense numbers: brokers, streams and shards, each a row, built once per pass.
+
+use evenkeel_model::hash::{combine, hash64};
+use evenkeel_model::{
+    Assignment, BrokerId, BrokerView, Lifecycle, Millis, Phase, Policy, ShardKey, ShardReport,
+    ShardState, Snapshot, Stream, StreamKey,
+};
+
+use crate::intern::Interner;
+
+/// Ordinal of a broker, a shard, a stream, a zone or a region.
+pub(crate) type Ord32 = u32;
+
+/// No broker, no zone.
+pub(crate) const NONE: Ord32 = u32::MAX;
+
+/// What a broker is good for in this pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Live and registered: serves, may be given shards, counts in shares.
+    Target,
+    /// Live, its registration gone for the moment: serves, is no target.
+    Unregistered,
+    /// Serves and is to be emptied.
+    Draining,
+    /// Said farewell, and may still serve on the lease it held.
+    Leaving,
+    /// Down, gone for good, or never heard of.
+    Lost,
+}
+
+impl Standing {
+    /// Whether it may still lead, so that nobody else may.
+    pub(crate) fn may_lead(self) -> bool {
+        self != Self::Lost
+    }
+
+    /// Whether a copy there is a live replica.
+    pub(crate) fn holds(self) -> bool {
+        matches!(self, Self::Target | Self::Unregistered | Self::Draining)
+    }
+}
+
+pub(crate) struct BrokerFacts<'a> {
+    pub(crate) id: BrokerId,
+    pub(crate) view: Option<&'a BrokerView>,
+    pub(crate) hash: u64,
+    pub(crate) standing: Standing,
+    pub(crate) zone: Ord32,
+    pub(crate) weight: f64,
+    /// `max_shards`, or the largest number.
+    pub(crate) cap: u32,
+}
+
+/// The brokers that may be given shards of some streams.
+pub(crate) struct Group {
+    pub(crate) region: Option<String>,
+    /// In order of id.
+    pub(crate) targets: Vec<Ord32>,
+    pub(crate) weight: f64,
+}
+
+pub(crate) struct StreamFacts<'a> {
+    pub(crate) key: &'a StreamKey,
+    pub(crate) stream: &'a Stream,
+    /// Ordinal of its shard 0; the others follow.
+    pub(crate) first: Ord32,
+    pub(crate) group: usize,
+}
+
+impl StreamFacts<'_> {
+    pub(crate) fn shards(&self) -> std::ops::Range<Ord32> {
+        self.first..self.first + self.stream.shards
+    }
+
+    pub(crate) fn factor(&self) -> usize {
+        self.stream.replication_factor as usize
+    }
+}
+
+/// Who holds a shard, on ordinals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) leader: Ord32,
+    pub(crate) followers: Vec<Ord32>,
+    pub(crate) successor: Ord32,
+    pub(crate) joining: Ord32,
+    pub(crate) leaving: Ord32,
+}
+
+impl Shape {
+    pub(crate) fn voters(&self) -> impl Iterator<Item = Ord32> + Clone + '_ {
+        Some(self.leader).filter(|b| *b != NONE).into_iter().chain(self.followers.iter().copied())
+    }
+
+    /// Every broker named, once.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Ord32> + '_ {
+        let successor = Some(self.successor).filter(|b| *b != NONE && !self.votes(*b));
+        let joining = Some(self.joining).filter(|b| {
+            *b != NONE && !self.votes(*b) && *b != self.successor
+        });
+        self.voters().chain(successor).chain(joining)
+    }
+
+    pub(crate) fn votes(&self, broker: Ord32) -> bool {
+        broker == self.leader || self.followers.contains(&broker)
+    }
+
+    pub(crate) fn names(&self, broker: Ord32) -> bool {
+        self.votes(broker) || broker == self.successor || broker == self.joining
+    }
+
+    pub(crate) fn eventual_leader(&self) -> Ord32 {
+        if self.successor == NONE { self.leader } else { self.successor }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct ShardFacts<'a> {
+    pub(crate) stream: Ord32,
+    pub(crate) leader: Ord32,
+    followers: (u32, u32),
+    pub(crate) successor: Ord32,
+    pub(crate) joining: Ord32,
+    leaving: Ord32,
+    pub(crate) assignment: Option<&'a Assignment>,
+}
+
+/// The whole snapshot on ordinals.
+pub(crate) struct World<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) policy: &'a Policy,
+    pub(crate) now: Millis,
+    pub(crate) brokers: Vec<BrokerFacts<'a>>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) streams: Vec<StreamFacts<'a>>,
+    pub(crate) shards: Vec<ShardFacts<'a>>,
+    pub(crate) zones: usize,
+    arena: Vec<Ord32>,
+    names: Interner,
+    stream_names: Interner,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
+        let mut world = Self {
+            snapshot,
+            policy,
+            now: snapshot.as_of_ms,
+            brokers: Vec::with_capacity(snapshot.brokers.len()),
+            groups: Vec::new(),
+            streams: Vec::with_capacity(snapshot.streams.len()),
+            shards: Vec::new(),
+            zones: 0,
+            arena: Vec::new(),
+            names: Interner::with_capacity(snapshot.brokers.len()),
+            stream_names: Interner::with_capacity(snapshot.streams.len()),
+        };
+        world.add_brokers();
+        world.group(&None);
+        world.add_shards();
+        world
+    }
+
+    fn add_brokers(&mut self) {
+        let mut zones: Vec<&str> = Vec::new();
+        for (id, view) in &self.snapshot.brokers {
+            let zone = match &view.zone {
+                None => NONE,
+                Some(name) => match zones.iter().position(|z| z == name) {
+                    Some(at) => at as Ord32,
+                    None => {
+                        zones.push(name);
+                        (zones.len() - 1) as Ord32
+                    }
+                },
+            };
+            let hash = hash64(id.as_str());
+            self.names.insert(hash, self.brokers.len() as Ord32);
+            self.brokers.push(BrokerFacts {
+                id: id.clone(),
+                view: Some(view),
+                hash,
+                standing: standing(view, self.now, self.policy),
+                zone,
+                weight: view.weight,
+                cap: view.max_shards.unwrap_or(u32::MAX),
+            });
+        }
+        self.zones = zones.len();
+    }
+
+    fn group(&mut self, region: &Option<String>) -> usize {
+        if let Some(at) = self.groups.iter().position(|g| g.region == *region) {
+            return at;
+        }
+        let allowed = |b: &BrokerFacts<'_>| {
+            b.standing == Standing::Target
+                && (region.is_none() || b.view.is_some_and(|v| v.region == *region))
+        };
+        let targets: Vec<Ord32> = (0..self.brokers.len() as Ord32)
+            .filter(|b| allowed(&self.brokers[*b as usize]))
+            .collect();
+        let weight = targets.iter().map(|b| self.brokers[*b as usize].weight).sum();
+        self.groups.push(Group { region: region.clone(), targets, weight });
+        self.groups.len() - 1
+    }
+
+    fn add_shards(&mut self) {
+        let mut assignments = self.snapshot.assignments.iter().peekable();
+        for (key, stream) in &self.snapshot.streams {
+            let at = self.streams.len() as Ord32;
+            let group = self.group(&stream.region);
+            let first = self.shards.len() as Ord32;
+            self.stream_names.insert(stream_hash(key), at);
+            self.streams.push(StreamFacts { key, stream, first, group });
+            let unplaced = ShardFacts {
+                stream: at,
+                leader: NONE,
+                followers: (0, 0),
+                successor: NONE,
+                joining: NONE,
+                leaving: NONE,
+                assignment: None,
+            };
+            self.shards.resize(first as usize + stream.shards as usize, unplaced);
+            // Both maps are in key order; assignments of unknown streams are passed over.
+            while assignments.next_if(|(shard, _)| shard.stream < *key).is_some() {}
+            while let Some((shard, a)) = assignments.next_if(|(shard, _)| shard.stream == *key) {
+                if shard.number < stream.shards {
+                    let facts = self.shard_facts(at, a);
+                    self.shards[(first + shard.number) as usize] = facts;
+                }
+            }
+        }
+    }
+
+    fn shard_facts(&mut self, stream: Ord32, a: &'a Assignment) -> ShardFacts<'a> {
+        let start = self.arena.len() as u32;
+        for follower in &a.followers {
+            let ordinal = self.intern(follower);
+            self.arena.push(ordinal);
+        }
+        let mut optional = |b: &Option<BrokerId>| b.as_ref().map_or(NONE, |b| self.intern(b));
+        ShardFacts {
+            stream,
+            leader: optional(&a.leader),
+            followers: (start, a.followers.len() as u32),
+            successor: optional(&a.successor),
+            joining: optional(&a.joining),
+            leaving: optional(&a.leaving),
+            assignment: Some(a),
+        }
+    }
+
+    /// The ordinal of a broker; one that the snapshot does not list is lost.
+    fn intern(&mut self, id: &BrokerId) -> Ord32 {
+        let hash = hash64(id.as_str());
+        if let Some(known) = self.names.find(hash, |b| self.brokers[b as usize].id == *id) {
+            return known;
+        }
+        let ordinal = self.brokers.len() as Ord32;
+        self.names.insert(hash, ordinal);
+        self.brokers.push(BrokerFacts {
+            id: id.clone(),
+            view: None,
+            hash,
+            standing: Standing::Lost,
+            zone: NONE,
+            weight: 0.0,
+            cap: 0,
+        });
+        ordinal
+    }
+
+    pub(crate) fn broker_named(&self, id: &BrokerId) -> Option<Ord32> {
+        self.names.find(hash64(id.as_str()), |b| self.brokers[b as usize].id == *id)
+    }
+
+    pub(crate) fn shard_named(&self, key: &ShardKey) -> Option<Ord32> {
+        let hash = stream_hash(&key.stream);
+        let at = self.stream_names.find(hash, |s| *self.streams[s as usize].key == key.stream)?;
+        let facts = &self.streams[at as usize];
+        (key.number < facts.stream.shards).then(|| facts.first + key.number)
+    }
+
+    pub(crate) fn key(&self, shard: Ord32) -> ShardKey {
+        let stream = &self.streams[self.shards[shard as usize].stream as usize];
+        stream.key.shard(shard - stream.first)
+    }
+
+    /// Hash of the shard's key, the half of its rendezvous scores that is the same for all brokers.
+    pub(crate) fn key_hash(&self, shard: Ord32) -> u64 {
+        hash64(&self.key(shard).to_string())
+    }
+
+    pub(crate) fn rendezvous(&self, key_hash: u64, broker: Ord32) -> u64 {
+        combine(key_hash, self.brokers[broker as usize].hash)
+    }
+
+    pub(crate) fn shard(&self, shard: Ord32) -> &ShardFacts<'a> {
+        &self.shards[shard as usize]
+    }
+
+    pub(crate) fn stream_of(&self, shard: Ord32) -> &StreamFacts<'a> {
+        &self.streams[self.shards[shard as usize].stream as usize]
+    }
+
+    pub(crate) fn group_of(&self, shard: Ord32) -> &Group {
+        &self.groups[self.stream_of(shard).group]
+    }
+
+    pub(crate) fn followers(&self, shard: Ord32) -> &[Ord32] {
+        let (start, len) = self.shards[shard as usize].followers;
+        &self.arena[start as usize..(start + len) as usize]
+    }
+
+    pub(crate) fn voters(&self, shard: Ord32) -> impl Iterator<Item = Ord32> + Clone + '_ {
+        let leader = Some(self.shards[shard as usize].leader).filter(|b| *b != NONE);
+        leader.into_iter().chain(self.followers(shard).iter().copied())
+    }
+
+    pub(crate) fn shape(&self, shard: Ord32) -> Shape {
+        let facts = &self.shards[shard as usize];
+        Shape {
+            leader: facts.leader,
+            followers: self.followers(shard).to_vec(),
+            successor: facts.successor,
+            joining: facts.joining,
+            leaving: facts.leaving,
+        }
+    }
+
+    pub(crate) fn standing(&self, broker: Ord32) -> Standing {
+        if broker == NONE { Standing::Lost } else { self.brokers[broker as usize].standing }
+    }
+
+    pub(crate) fn zone(&self, broker: Ord32) -> Ord32 {
+        if broker == NONE { NONE } else { self.brokers[broker as usize].zone }
+    }
+
+    pub(crate) fn id(&self, broker: Ord32) -> Option<BrokerId> {
+        (broker != NONE).then(|| self.brokers[broker as usize].id.clone())
+    }
+
+    pub(crate) fn name(&self, broker: Ord32) -> &str {
+        if broker == NONE { "nobody" } else { self.brokers[broker as usize].id.as_str() }
+    }
+
+    /// What `broker` says about `shard` at the generation of its assignment.
+    pub(crate) fn report(&self, shard: Ord32, broker: Ord32) -> Option<&'a ShardReport> {
+        let assignment = self.shard(shard).assignment?;
+        if broker == NONE {
+            return None;
+        }
+        let id = &self.brokers[broker as usize].id;
+        self.snapshot.report(&assignment.shard, id, assignment.generation)
+    }
+
+    /// The stored state; a shard whose leader reports that it serves is active.
+    pub(crate) fn state(&self, shard: Ord32) -> ShardState {
+        let facts = self.shard(shard);
+        let Some(assignment) = facts.assignment else { return ShardState::Assigning };
+        let serving = || {
+            self.report(shard, facts.leader).is_some_and(|r| r.phase == Some(Phase::Serving))
+        };
+        match assignment.state {
+            ShardState::Assigning if serving() => ShardState::Active,
+            state => state,
+        }
+    }
+
+    pub(crate) fn live_replicas(&self, shard: Ord32) -> usize {
+        self.voters(shard).filter(|b| self.standing(*b).holds()).count()
+    }
+
+    /// Whether a copy or a hand-over of the shard is under way.
+    pub(crate) fn is_moving(&self, shard: Ord32) -> bool {
+        self.shard(shard).assignment.is_some_and(Assignment::is_moving)
+    }
+}
+
+fn stream_hash(key: &StreamKey) -> u64 {
+    hash64(&key.name) ^ hash64(&key.namespace).rotate_left(17) ^ key.kind as u64
+}
+
+fn standing(view: &BrokerView, now: Millis, policy: &Policy) -> Standing {
+    match view.lifecycle {
+        Lifecycle::Live if view.registered => Standing::Target,
+        Lifecycle::Live => Standing::Unregistered,
+        Lifecycle::Draining => Standing::Draining,
+        Lifecycle::Down => Standing::Lost,
+        Lifecycle::Left => {
+            // Its lease can be alive that long after it was last seen.
+            let margin = policy.broker_expiry_ms + policy.broker_expiry_ms / 4;
+            if now.saturating_sub(view.last_seen_ms) > margin {
+                Standing::Lost
+            } else {
+                Standing::Leaving
+            }
+        }
+    }
+}

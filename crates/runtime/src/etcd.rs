@@ -1,5 +1,6 @@
 //! Which etcd a service uses, and the door to it.
 
+mod embedded;
 mod spawned;
 
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::network::ListenError;
 pub const EMBEDDED_LISTEN: &str = "127.0.0.1:2379";
 
 /// How long a start waits for etcd to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `embedded[:host:port]`, `spawn[:path]`, or URLs separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +127,7 @@ pub enum OpenError {
 #[derive(Debug, Default)]
 pub struct EtcdGuard {
     urls: Vec<String>,
+    server: Option<embedded::Server>,
     process: Option<spawned::Process>,
 }
 
@@ -137,6 +139,7 @@ impl EtcdGuard {
 
     /// Stops what was started, if anything.
     pub async fn stop(self) {
+        drop(self.server);
         if let Some(process) = self.process {
             process.stop().await;
         }
@@ -151,14 +154,12 @@ pub async fn open(option: &EtcdOption, env: &Environment) -> Result<(Store, Etcd
     }
     let guard = match option {
         EtcdOption::Embedded(listen) => {
-            return Err(OpenError::Spawn {
-                program: format!("embedded:{listen}"),
-                detail: "not in this build".to_owned(),
-            });
+            let server = embedded::Server::start(listen, env).await?;
+            EtcdGuard { urls: vec![server.url()], server: Some(server), process: None }
         }
         EtcdOption::Spawn(program) => {
             let process = spawned::Process::start(program.as_deref()).await?;
-            EtcdGuard { urls: vec![process.url()], process: Some(process) }
+            EtcdGuard { urls: vec![process.url()], server: None, process: Some(process) }
         }
         EtcdOption::Urls(urls) => EtcdGuard { urls: urls.clone(), ..EtcdGuard::default() },
     };
@@ -168,6 +169,14 @@ pub async fn open(option: &EtcdOption, env: &Environment) -> Result<(Store, Etcd
     let store = Store::open(config).map_err(unreachable)?;
     store.probe(PATIENCE).await.map_err(unreachable)?;
     Ok((store, guard))
+}
+
+/// Serves an embedded etcd and nothing else until shutdown is requested.
+pub async fn serve_embedded(listen: &str, env: &Environment) -> Result<(), OpenError> {
+    let server = embedded::Server::start(listen, env).await?;
+    env.shutdown.requested().await;
+    drop(server);
+    Ok(())
 }
 
 impl OpenError {

@@ -3,10 +3,18 @@
 //! **Invariant:** no clock and no randomness; the only I/O is what [`storage`] does.
 
 mod log;
+mod memo;
+mod message;
 mod producers;
+mod quorum;
 mod record;
+mod replica;
 pub mod storage;
 
 pub use log::{Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail};
+pub use memo::Memo;
+pub use message::{Action, Answer, Append, Draft, Event, Output, Refusal, Request};
 pub use producers::{Known, MAX_PRODUCERS, MAX_SEQUENCES, ProducerTable};
+pub use quorum::{commit_quorum, held_by_quorum, open_quorum};
 pub use record::{HEADER_BYTES, MAX_PAYLOAD_BYTES, Position, Record, RecordKind, Term};
+pub use replica::{CopyRefusal, Replica, ReplicaConfig};

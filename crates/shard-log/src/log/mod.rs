@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use error::LogError;
+pub(crate) use error::is_full;
 pub use read::ReadLimit;
 pub use recovery::TornTail;
 pub use sync::SyncJob;

@@ -1,0 +1,95 @@
+//! What a replica must not forget: its promise, the assignment it acts on, and what it was told.
+
+use std::sync::Arc;
+
+use evenkeel_model::Assignment;
+use serde::{Deserialize, Serialize};
+
+use crate::log::LogError;
+use crate::record::Term;
+use crate::storage::Storage;
+
+const FILE: &str = "replica.json";
+
+/// Kept in one small file, replaced in one step and durable before anything is answered that
+/// depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Memo {
+    /// The highest term promised; nothing older is accepted.
+    pub promised: Term,
+    /// Who leads the promised term.
+    pub promised_to: Option<String>,
+    /// The last assignment accepted.
+    pub held: Option<Assignment>,
+    /// The log was once known to hold everything committed, so its promise counts.
+    pub trusted: bool,
+    /// The generation at which the log was last known to hold everything that is committed.
+    pub level_at: u64,
+    /// As leader of this generation it counts the joiner, and goes on so after a restart.
+    pub joint_at: u64,
+    /// As leader it drained in this generation: the log is whole and grows no more in it.
+    pub drained_at: u64,
+}
+
+/// The file with its checksum, so that damage is noticed.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    crc32c: u32,
+    memo: String,
+}
+
+impl Memo {
+    /// Reads the file; the default if there is none.
+    pub fn load(storage: &Arc<dyn Storage>) -> Result<Self, LogError> {
+        let file = || storage.describe(FILE);
+        let Some(bytes) = storage.read(FILE).map_err(LogError::io("read", file()))? else {
+            return Ok(Self::default());
+        };
+        let damaged = |detail: String| LogError::Corrupt { file: file(), byte: 0, detail };
+        let sealed: Sealed =
+            serde_json::from_slice(&bytes).map_err(|e| damaged(format!("it is no record: {e}")))?;
+        if crc32c::crc32c(sealed.memo.as_bytes()) != sealed.crc32c {
+            return Err(damaged("its checksum does not match".to_owned()));
+        }
+        serde_json::from_str(&sealed.memo).map_err(|e| damaged(format!("it is no record: {e}")))
+    }
+
+    /// Replaces the file; durable when this returns.
+    pub fn save(&self, storage: &Arc<dyn Storage>) -> Result<(), LogError> {
+        let file = || storage.describe(FILE);
+        let encode = |e: serde_json::Error| LogError::Io {
+            action: "encode",
+            file: file(),
+            source: e.into(),
+        };
+        let memo = serde_json::to_string(self).map_err(encode)?;
+        let sealed = Sealed { crc32c: crc32c::crc32c(memo.as_bytes()), memo };
+        let bytes = serde_json::to_vec(&sealed).map_err(encode)?;
+        storage.replace(FILE, &bytes).map_err(|e| {
+            if crate::log::is_full(&e) {
+                return LogError::DiskFull { file: file(), bytes: bytes.len() };
+            }
+            LogError::io("replace", file())(e)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MemoryStorage;
+
+    #[test]
+    fn it_survives_a_crash_and_damage_is_named() {
+        let memory = MemoryStorage::new();
+        let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+        assert_eq!(Memo::load(&storage).unwrap(), Memo::default());
+        let memo = Memo { promised: Term::new(4, 2), level_at: 3, ..Memo::default() };
+        memo.save(&storage).unwrap();
+        memory.crash(|_| 0);
+        assert_eq!(Memo::load(&storage).unwrap(), memo);
+        memory.flip_bit(FILE, 40, 1);
+        let error = Memo::load(&storage).unwrap_err().to_string();
+        assert!(error.starts_with("log memory:replica.json is damaged"), "{error}");
+    }
+}

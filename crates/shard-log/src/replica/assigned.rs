@@ -1,0 +1,136 @@
+//! Acting on an assignment.
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::{Assignment, BrokerId, Role, ShardState};
+
+use super::opening::Opening;
+use super::{Replica, Stance};
+use crate::log::LogError;
+use crate::message::Action;
+use crate::record::Term;
+
+impl Replica {
+    /// Acts on an assignment unless it is older than the one held, or differs at its generation.
+    pub(super) fn assigned(&mut self, assignment: Assignment) -> Result<(), LogError> {
+        if let Some(held) = &self.memo.held {
+            let (given, known) = (assignment.generation, held.generation);
+            if given < known {
+                let note = format!("refused assignment {given}: older than {known}, which is held");
+                self.actions.push(Action::Note(note));
+                return Ok(());
+            }
+            if given == known && *held != assignment {
+                let note = format!("refused assignment {given}: another one of it is held");
+                self.actions.push(Action::Note(note));
+                return Ok(());
+            }
+        }
+        let role = assignment.role_of(&self.me);
+        let same = self.generation() == assignment.generation;
+        if same && (self.is_active() || role != Some(Role::Leader)) {
+            return Ok(());
+        }
+        let level_at = self.level_carried_to(&assignment);
+        let born_trusted = self.memo.held.is_none()
+            && assignment.generation == 1
+            && matches!(role, Some(Role::Leader | Role::Follower));
+        let goes_on = self.goes_on_in(&assignment);
+        if !goes_on {
+            self.step_down();
+        }
+        self.lag = None;
+        let generation = assignment.generation;
+        let next = assignment.clone();
+        if let Err(e) = self.save_memo(|memo| {
+            memo.held = Some(next);
+            memo.level_at = level_at;
+            memo.trusted |= born_trusted;
+        }) {
+            self.step_down();
+            self.unsaved = Some(assignment);
+            return Err(e);
+        }
+        match role {
+            Some(Role::Leader) if goes_on => self.go_on(Term::new(generation, 1)),
+            Some(Role::Leader) => self.begin_opening(),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_active(&self) -> bool {
+        !matches!(self.stance, Stance::Following)
+    }
+
+    /// A leader that is named again in the very next generation has no one between to ask: it
+    /// carries on, so that a step of a move fails no publish.
+    fn goes_on_in(&self, next: &Assignment) -> bool {
+        let Stance::Leading(leading) = &self.stance else { return false };
+        next.leader.as_ref() == Some(&self.me)
+            && next.generation == leading.term.generation + 1
+            && self.memo.promised == leading.term
+    }
+
+    /// Where this log was level, or the generation that inherits it: each open quorum of the old
+    /// set has what is committed, and keeps it if at most one member changed, for one that was
+    /// level. A set that shrinks must first commit in its own generation.
+    fn level_carried_to(&self, next: &Assignment) -> u64 {
+        let Some(held) = &self.memo.held else { return self.memo.level_at };
+        if self.memo.level_at != held.generation || next.generation != held.generation + 1 {
+            return self.memo.level_at;
+        }
+        let before: BTreeSet<&BrokerId> = held.voters().collect();
+        let after: BTreeSet<&BrokerId> = next.voters().collect();
+        let added: Vec<&BrokerId> = after.difference(&before).copied().collect();
+        let added_was_level = added.iter().all(|broker| {
+            held.joining.as_ref() == Some(*broker) || held.successor.as_ref() == Some(*broker)
+        });
+        if after.contains(&self.me)
+            && after.len() >= before.len()
+            && added.len() <= 1
+            && added_was_level
+        {
+            return next.generation;
+        }
+        self.memo.level_at
+    }
+
+    /// Starts to open the held generation, unless a newer one was promised already.
+    pub(super) fn begin_opening(&mut self) -> Result<(), LogError> {
+        let generation = self.generation();
+        let promised = self.memo.promised;
+        if promised.generation > generation {
+            let note = format!("generation {generation} is not opened: {promised} was promised");
+            self.actions.push(Action::Note(note));
+            return Ok(());
+        }
+        if self.memo.drained_at == generation && promised.generation == generation {
+            return self.resume_drained(promised);
+        }
+        let opening = if promised.generation == generation { promised.opening + 1 } else { 1 };
+        let term = Term::new(generation, opening);
+        let me = self.me.to_string();
+        self.refuse_acks("a newer term was promised");
+        self.save_memo(|memo| {
+            memo.promised = term;
+            memo.promised_to = Some(me);
+        })?;
+        let position = self.log.position();
+        let mut opening = Opening::new(term, self.other_voters());
+        opening.granted(self.me.clone(), position, self.memo.trusted);
+        self.stance = Stance::Opening(opening);
+        Ok(())
+    }
+
+    /// The voters other than this replica.
+    pub(super) fn other_voters(&self) -> Vec<BrokerId> {
+        let held = self.memo.held.as_ref();
+        let voters = held.into_iter().flat_map(Assignment::voters);
+        voters.filter(|b| **b != self.me).cloned().collect()
+    }
+
+    /// Whether the held assignment fences its leader.
+    pub(super) fn is_fenced(&self) -> bool {
+        self.memo.held.as_ref().is_some_and(|a| a.state == ShardState::Draining)
+    }
+}

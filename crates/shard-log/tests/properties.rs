@@ -1,0 +1,57 @@
+//! Committed records survive every schedule of crashes, losses and set changes that the planner's
+//! rules allow.
+
+mod cluster;
+
+use cluster::Cluster;
+use cluster::choices::Choices;
+use proptest::prelude::*;
+
+fn run(choices: Choices, steps: usize, joint_counting: bool) -> (Result<(), String>, Cluster) {
+    let mut cluster = Cluster::new(choices, joint_counting);
+    let verdict = cluster.run(steps);
+    (verdict, cluster)
+}
+
+fn explain(cluster: &Cluster, error: &str) -> String {
+    let writes = cluster.planner.writes.join("\n");
+    let trace = cluster.trace.join("\n");
+    format!("{error}\nwrites:\n{writes}\nnotes:\n{trace}")
+}
+
+#[test]
+fn committed_records_survive_seeded_schedules() {
+    let seeds: u64 = 300;
+    let (mut writes, mut acknowledged) = (0, 0);
+    for seed in 0..seeds {
+        let (verdict, cluster) = run(Choices::seeded(seed), 1500, true);
+        if let Err(error) = verdict {
+            panic!("seed {seed}: {}", explain(&cluster, &error));
+        }
+        writes += cluster.planner.writes.len();
+        acknowledged += cluster.acknowledged_records();
+    }
+    // The schedules must do something, or the test proves nothing.
+    assert!(writes as u64 > 10 * seeds, "{writes} writes");
+    assert!(acknowledged as u64 > 10 * seeds, "{acknowledged} acknowledged");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn committed_records_survive_any_schedule(
+        bytes in proptest::collection::vec(any::<u16>(), 500..4000)
+    ) {
+        let (verdict, cluster) = run(Choices::Given { bytes, next: 0 }, 2000, true);
+        if let Err(error) = verdict {
+            prop_assert!(false, "{}", explain(&cluster, &error));
+        }
+    }
+}
+
+#[test]
+fn without_joint_counting_a_loss_is_found() {
+    let found = (0..3000).find(|seed| run(Choices::seeded(*seed), 1500, false).0.is_err());
+    assert!(found.is_some(), "the checker did not notice that the joiner was not counted");
+}

@@ -1,0 +1,360 @@
+//! One pass: lifecycles, then a plan from one look at the records, then its guarded writes.
+//!
+//! A pass takes no input: what woke it does not matter, it reads everything anew. None of its
+//! outcomes is an error; the next pass is the retry.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use evenkeel_coordination::{Guard, Guarded, Outcome, Revision, Write};
+use evenkeel_model::{BrokerId, Millis, ShardKey, Snapshot};
+use evenkeel_planner::{Plan, Step};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, Leading};
+use crate::lifecycle::{Lifecycles, NodeWrite};
+use crate::records::Records;
+use crate::step::{self, Authority, Prepared};
+use crate::{figures, hygiene, metrics};
+
+/// Writes in flight at once.
+const WRITES_MAX: usize = 32;
+
+/// The gauges are set at most this often.
+const GAUGES_EVERY: Duration = Duration::from_millis(250);
+
+/// How a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PassEnd {
+    /// Everything planned was tried.
+    Complete,
+    /// Another instance leads; nothing more was written.
+    Deposed,
+    /// It is not known whether a write was made; the rest was left to the next pass.
+    Unknown,
+}
+
+impl PassEnd {
+    /// The word used in logs and as a metric label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Deposed => "deposed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a pass did.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct PassReport {
+    /// The steps written.
+    pub(crate) written: Vec<(ShardKey, Step)>,
+    /// Steps not written because the shard had changed.
+    pub(crate) stale: usize,
+    /// Steps not written because they broke a law.
+    pub(crate) refused: usize,
+    /// Lifecycles written.
+    pub(crate) lifecycles: usize,
+    /// How it ended.
+    pub(crate) end: PassEnd,
+    /// When something becomes due though nothing changes.
+    pub(crate) wake_at_ms: Option<Millis>,
+}
+
+impl PassReport {
+    fn new() -> Self {
+        Self {
+            written: Vec::new(),
+            stale: 0,
+            refused: 0,
+            lifecycles: 0,
+            end: PassEnd::Complete,
+            wake_at_ms: None,
+        }
+    }
+
+    /// Whether the store changed.
+    pub(crate) fn wrote(&self) -> bool {
+        !self.written.is_empty() || self.lifecycles > 0
+    }
+}
+
+/// What one leadership remembers between passes; nothing that a successor would need.
+pub(crate) struct Memory {
+    lifecycles: Lifecycles,
+    /// Writes whose outcome is not known, to be recognised when the view shows them.
+    doubtful: Vec<Prepared>,
+    gauges_at: Option<Instant>,
+}
+
+impl Memory {
+    /// At an election.
+    pub(crate) fn new(grace_ms: Millis) -> Self {
+        Self { lifecycles: Lifecycles::new(grace_ms), doubtful: Vec::new(), gauges_at: None }
+    }
+
+    /// Passes can follow each other closely; nobody reads the gauges that often.
+    fn gauges_due(&mut self, now: Instant) -> bool {
+        let due = self.gauges_at.is_none_or(|at| now - at >= GAUGES_EVERY);
+        if due {
+            self.gauges_at = Some(now);
+        }
+        due
+    }
+}
+
+/// Runs one pass under `leading`. `progress` is called as it gets on, so that a pass that hangs
+/// costs the leadership.
+pub(crate) async fn run(
+    cluster: &Cluster,
+    leading: &Leading,
+    memory: &mut Memory,
+    progress: &(dyn Fn() + Sync),
+) -> PassReport {
+    let started = Instant::now();
+    let mut report = PassReport::new();
+    let _placing = cluster.placing.lock().await;
+    recognise(cluster, memory);
+    let newest = write_lifecycles(cluster, leading, memory, &mut report).await;
+    if report.end == PassEnd::Complete {
+        if let Some(revision) = newest {
+            cluster.seen(revision).await;
+        }
+        progress();
+        let planned = plan(cluster, leading, &mut report);
+        let steps = planned.steps;
+        let newest = write_steps(cluster, steps, memory, &mut report, progress).await;
+        if memory.gauges_due(started) {
+            figures::publish(cluster, &planned.snapshot, &planned.plan);
+        }
+        if let Some(revision) = newest {
+            cluster.seen(revision).await;
+        }
+    }
+    if report.end == PassEnd::Unknown {
+        // What was written in doubt must be visible, or certainly absent, before the next plan.
+        if let Err(error) = cluster.catch_up().await {
+            tracing::warn!(%error, "cannot read the store after a write of unknown outcome");
+        }
+    }
+    metrics::passed(&report.end, started.elapsed());
+    report
+}
+
+/// What a look at the records led to.
+struct Planned {
+    snapshot: Snapshot,
+    plan: Plan,
+    steps: Vec<Prepared>,
+}
+
+fn plan(cluster: &Cluster, leading: &Leading, report: &mut PassReport) -> Planned {
+    let started = Instant::now();
+    let now_ms = cluster.clock.now_ms();
+    let authority = Authority { token: leading.token.clone(), now_ms };
+    cluster.observe(|records, snapshot| {
+        let plan = evenkeel_planner::plan(&snapshot);
+        metrics::planned(&plan, started.elapsed());
+        let barred = barred(records, &snapshot, &plan, report);
+        let writes = plan.decisions.iter().filter_map(|d| Some((&d.shard, d.decision.write()?)));
+        let mut steps: Vec<Prepared> = writes
+            .filter(|(shard, _)| !barred.contains(shard))
+            .map(|(shard, write)| {
+                let operation = cluster.next_operation(&leading.token);
+                step::prepare(records, shard, write.clone(), &authority, operation)
+            })
+            .collect();
+        // What keeps shards served goes first, when there are more writes than may be in flight.
+        steps.sort_by_key(|p| urgency(p.write.step));
+        Planned { snapshot, plan, steps }
+    })
+}
+
+/// Shards that must not be written: a record that cannot be read, or a step that breaks a law.
+fn barred(
+    records: &Records,
+    snapshot: &Snapshot,
+    plan: &Plan,
+    report: &mut PassReport,
+) -> BTreeSet<ShardKey> {
+    let mut barred = records.opaque_shards();
+    for violation in evenkeel_planner::check(snapshot, plan) {
+        metrics::violation(if violation.shard.is_some() { "step" } else { "plan" });
+        tracing::error!(%violation, "the plan breaks a rule, what it concerns is not written");
+        report.refused += 1;
+        match violation.shard {
+            Some(shard) => {
+                barred.insert(shard);
+            }
+            None => barred.extend(plan.decisions.iter().map(|d| d.shard.clone())),
+        }
+    }
+    barred
+}
+
+fn urgency(step: Step) -> u8 {
+    match step {
+        Step::Promote | Step::CutOver | Step::Retake => 0,
+        Step::Place | Step::Fence | Step::Seat => 1,
+        Step::Abandon | Step::TimedOut | Step::Stalled | Step::Cancel => 2,
+        Step::Restore | Step::Stage | Step::Reseat => 3,
+    }
+}
+
+async fn write_lifecycles(
+    cluster: &Cluster,
+    leading: &Leading,
+    memory: &mut Memory,
+    report: &mut PassReport,
+) -> Option<Revision> {
+    let now_ms = cluster.clock.now_ms();
+    let (output, chores) = cluster.read(|records, _| {
+        (memory.lifecycles.observe(now_ms, records), hygiene::chores(records, now_ms))
+    });
+    report.wake_at_ms = output.wake_at_ms;
+    let nodes = output.writes.into_iter().map(|w| (node_txn(cluster, leading, &w), Some(w)));
+    let chores = chores.into_iter().map(|chore| (hygiene::txn(leading, chore), None));
+    let mut newest = None;
+    commit_all(cluster, nodes.chain(chores).collect(), |outcome, write: Option<NodeWrite>, _| {
+        if let Outcome::Written { revision } = &outcome {
+            newest = newest.max(Some(*revision));
+            if let Some(write) = write {
+                report.lifecycles += 1;
+                tracing::info!(
+                    broker = %write.next.broker,
+                    lifecycle = write.next.lifecycle.as_str(),
+                    incarnation = write.next.incarnation,
+                    cause = write.cause.as_str(),
+                    "lifecycle written"
+                );
+            }
+        }
+        ends(&outcome, report)
+    })
+    .await;
+    newest
+}
+
+/// The transaction of a lifecycle change.
+pub(crate) fn node_txn(cluster: &Cluster, leading: &Leading, write: &NodeWrite) -> Guarded {
+    let key = cluster.keys.node(&write.next.broker);
+    Guarded {
+        token: Some(leading.token.clone()),
+        guards: vec![Guard::ModRevision { key: key.clone(), revision: write.revision }],
+        writes: vec![Write::Put { key, value: evenkeel_model::encode(&write.next), lease: None }],
+    }
+}
+
+/// Whether the outcome ends the pass.
+fn ends(outcome: &Outcome, report: &mut PassReport) -> bool {
+    match outcome {
+        Outcome::Written { .. } | Outcome::Stale { .. } => false,
+        Outcome::Deposed => {
+            if report.end != PassEnd::Deposed {
+                metrics::write_fenced();
+                tracing::warn!("another instance leads, the pass ends");
+            }
+            report.end = PassEnd::Deposed;
+            true
+        }
+        Outcome::Unknown(error) => {
+            metrics::write_unknown();
+            tracing::warn!(%error, "outcome of a write is unknown, the pass ends");
+            if report.end == PassEnd::Complete {
+                report.end = PassEnd::Unknown;
+            }
+            true
+        }
+    }
+}
+
+/// Commits transactions, a bounded number at a time. `done` is told each outcome and how long it
+/// took, and says whether to end: then no further one is started, and those in flight are waited
+/// for, so that each has an outcome.
+async fn commit_all<T>(
+    cluster: &Cluster,
+    txns: Vec<(Guarded, T)>,
+    mut done: impl FnMut(Outcome, T, Duration) -> bool,
+) {
+    let commit = |(txn, subject): (Guarded, T)| async move {
+        let started = Instant::now();
+        (cluster.store.commit(txn).await, subject, started.elapsed())
+    };
+    let mut queue = txns.into_iter();
+    let mut in_flight: FuturesUnordered<_> = queue.by_ref().take(WRITES_MAX).map(commit).collect();
+    let mut ended = false;
+    while let Some((outcome, subject, took)) = in_flight.next().await {
+        ended |= done(outcome, subject, took);
+        if !ended && let Some(next) = queue.next() {
+            in_flight.push(commit(next));
+        }
+    }
+}
+
+async fn write_steps(
+    cluster: &Cluster,
+    steps: Vec<Prepared>,
+    memory: &mut Memory,
+    report: &mut PassReport,
+    progress: &(dyn Fn() + Sync),
+) -> Option<Revision> {
+    let mut newest = None;
+    let txns = steps.into_iter().map(|step| (step.txn.clone(), step)).collect();
+    commit_all(cluster, txns, |outcome, step: Prepared, took| {
+        progress();
+        match &outcome {
+            Outcome::Written { revision } => {
+                newest = newest.max(Some(*revision));
+                wrote(&step, cluster.clock.now_ms(), took);
+                report.written.push((step.shard, step.write.step));
+            }
+            Outcome::Stale { .. } => {
+                metrics::write_conflict();
+                tracing::debug!(shard = %step.shard, step = step.write.step.as_str(), "shard had changed, step not written");
+                report.stale += 1;
+            }
+            Outcome::Unknown(_) => memory.doubtful.push(step),
+            Outcome::Deposed => {}
+        }
+        ends(&outcome, report)
+    })
+    .await;
+    newest
+}
+
+/// Counts and logs a step that was written.
+pub(crate) fn wrote(step: &Prepared, now_ms: Millis, took: Duration) {
+    metrics::write_took(took);
+    metrics::step_written(&step.write, step.before.as_ref(), now_ms);
+    let name =
+        |b: &Option<BrokerId>| b.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    tracing::info!(
+        shard = %step.shard,
+        step = step.write.step.as_str(),
+        generation = step.write.next.generation,
+        from = %name(&step.write.from),
+        to = %name(&step.write.to),
+        reason = step.write.reason.as_str(),
+        "step written"
+    );
+}
+
+/// Counts the writes of unknown outcome that turn out to have been made.
+fn recognise(cluster: &Cluster, memory: &mut Memory) {
+    if memory.doubtful.is_empty() {
+        return;
+    }
+    let now_ms = cluster.clock.now_ms();
+    cluster.read(|records, _| {
+        for step in std::mem::take(&mut memory.doubtful) {
+            let stored = records.assignments.get(&step.shard);
+            if stored.is_some_and(|s| s.value.operation == step.operation) {
+                wrote(&step, now_ms, Duration::ZERO);
+            }
+        }
+    });
+}

@@ -1,0 +1,166 @@
+//! The stored records, decoded. Each is decoded once per revision, so that a pass over an unchanged
+//! cluster costs a walk of the view and nothing more.
+//!
+//! A record that cannot be read is kept in the store, left out here, named once in the log and
+//! counted until it is mended.
+
+mod family;
+mod kinds;
+
+use std::collections::BTreeSet;
+
+use evenkeel_coordination::{Entry, Revision, ViewState};
+use evenkeel_model::keys::Keys;
+use evenkeel_model::{
+    AssignmentRecord, CopyRecord, HistoryEntry, LeaderRecord, LoadReport, Marker, NodeRecord,
+    PauseRecord, Registration, ReportRecord, ShardKey, Stream,
+};
+
+use family::AnyFamily;
+pub(crate) use family::{Family, Record, Stored, Unreadable};
+pub(crate) use kinds::{HistoryId, StoredPolicy};
+
+/// Where entries are read from: the live view, or a list in a test.
+pub(crate) trait Source {
+    /// The revision that every entry was read at.
+    fn revision(&self) -> Revision;
+    /// The entries under `prefix`, in key order.
+    fn under<'a>(&'a self, prefix: &'a str) -> Box<dyn Iterator<Item = &'a Entry> + 'a>;
+}
+
+impl Source for ViewState {
+    fn revision(&self) -> Revision {
+        ViewState::revision(self)
+    }
+
+    fn under<'a>(&'a self, prefix: &'a str) -> Box<dyn Iterator<Item = &'a Entry> + 'a> {
+        Box::new(self.range(prefix))
+    }
+}
+
+/// Every family of records that the load manager reads.
+pub(crate) struct Records {
+    /// How the keys are spelled.
+    pub(crate) keys: Keys,
+    /// The revision of the last [`Self::refresh`].
+    pub(crate) revision: Revision,
+    /// Who leads the services.
+    pub(crate) leaders: Family<LeaderRecord>,
+    /// What agents say about their brokers.
+    pub(crate) registrations: Family<Registration>,
+    /// What became of the brokers.
+    pub(crate) nodes: Family<NodeRecord>,
+    /// Load reports.
+    pub(crate) loads: Family<LoadReport>,
+    /// Streams and caches.
+    pub(crate) streams: Family<Stream>,
+    /// Shards that wait for a leader.
+    pub(crate) markers: Family<Marker>,
+    /// Who holds what.
+    pub(crate) assignments: Family<AssignmentRecord>,
+    /// What brokers say about shards.
+    pub(crate) reports: Family<ReportRecord>,
+    /// Progress of copies.
+    pub(crate) copies: Family<CopyRecord>,
+    /// Finished moves.
+    pub(crate) history: Family<HistoryEntry>,
+    /// Run-time policy.
+    pub(crate) policy: Family<StoredPolicy>,
+    /// The pause.
+    pub(crate) pause: Family<PauseRecord>,
+}
+
+/// What a [`Records::refresh`] found changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Changes {
+    /// Something that a plan depends on at once.
+    pub(crate) placement: bool,
+    /// Anything at all.
+    pub(crate) any: bool,
+}
+
+impl Records {
+    /// Nothing read yet.
+    pub(crate) fn new(keys: Keys) -> Self {
+        Self {
+            revision: 0,
+            leaders: Family::new("leader", keys.leaders()),
+            registrations: Family::new("register", keys.registrations()),
+            nodes: Family::new("nodes", keys.nodes()),
+            loads: Family::new("load", keys.loads()),
+            streams: Family::new("streams", keys.streams()),
+            markers: Family::new("unassigned", keys.markers()),
+            assignments: Family::new("shards", keys.assignments()),
+            reports: Family::new("reports", keys.reports()),
+            copies: Family::new("copies", keys.copies()),
+            history: Family::new("rebalancing_history", keys.history()),
+            policy: Family::new("policy", keys.policy()),
+            pause: Family::new("pause", keys.pause()),
+            keys,
+        }
+    }
+
+    /// The prefixes that a view must cover for [`Self::refresh`].
+    pub(crate) fn prefixes(keys: &Keys) -> Vec<String> {
+        Self::new(keys.clone()).families().iter().map(|f| f.prefix().to_owned()).collect()
+    }
+
+    fn families(&self) -> [&dyn AnyFamily; 12] {
+        [
+            &self.leaders,
+            &self.registrations,
+            &self.nodes,
+            &self.loads,
+            &self.streams,
+            &self.markers,
+            &self.assignments,
+            &self.reports,
+            &self.copies,
+            &self.history,
+            &self.policy,
+            &self.pause,
+        ]
+    }
+
+    /// Takes in what changed since the last call.
+    pub(crate) fn refresh(&mut self, source: &dyn Source) -> Changes {
+        let placement: [&mut dyn AnyFamily; 8] = [
+            &mut self.registrations,
+            &mut self.nodes,
+            &mut self.streams,
+            &mut self.markers,
+            &mut self.assignments,
+            &mut self.reports,
+            &mut self.policy,
+            &mut self.pause,
+        ];
+        let mut changes = Changes::default();
+        for family in placement {
+            changes.placement |= family.refresh(source);
+        }
+        changes.any = changes.placement;
+        let others: [&mut dyn AnyFamily; 4] =
+            [&mut self.leaders, &mut self.loads, &mut self.copies, &mut self.history];
+        for family in others {
+            changes.any |= family.refresh(source);
+        }
+        self.revision = source.revision();
+        changes
+    }
+
+    /// Every record that cannot be read, by family, in key order.
+    pub(crate) fn unreadable(&self) -> Vec<(&'static str, &Unreadable)> {
+        let families = self.families().into_iter();
+        families.flat_map(|f| f.unreadable().into_iter().map(|u| (f.name(), u))).collect()
+    }
+
+    /// Names of the families, each once.
+    pub(crate) fn family_names(&self) -> [&'static str; 12] {
+        self.families().map(AnyFamily::name)
+    }
+
+    /// Shards whose assignment is stored and cannot be read: nothing may be decided about them.
+    pub(crate) fn opaque_shards(&self) -> BTreeSet<ShardKey> {
+        self.assignments.unreadable_ids().cloned().collect()
+    }
+}

@@ -55,3 +55,29 @@ fn without_joint_counting_a_loss_is_found() {
     let found = (0..3000).find(|seed| run(Choices::seeded(*seed), 1500, false).0.is_err());
     assert!(found.is_some(), "the checker did not notice that the joiner was not counted");
 }
+
+#[test]
+#[ignore]
+fn stats() {
+    let mut steps: std::collections::BTreeMap<String, usize> = Default::default();
+    let mut acked = 0;
+    let n: u64 = std::env::var("N").ok().and_then(|v| v.parse().ok()).unwrap_or(300);
+    let s: usize = std::env::var("S").ok().and_then(|v| v.parse().ok()).unwrap_or(1500);
+    let joint = std::env::var("J").is_err();
+    let mut bad = 0;
+    for seed in 0..n {
+        let (verdict, cluster) = run(Choices::seeded(seed), s, joint);
+        if let Err(error) = verdict {
+            bad += 1;
+            if bad < 4 {
+                println!("seed {seed}: {}", explain(&cluster, &error));
+            }
+        }
+        for w in &cluster.planner.writes {
+            let w = w.split(':').next().unwrap().split_once(' ').unwrap().1.to_owned();
+            *steps.entry(w).or_default() += 1;
+        }
+        acked += cluster.acknowledged_records();
+    }
+    println!("bad {bad} {steps:?} acked {acked}");
+}

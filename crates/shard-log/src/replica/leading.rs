@@ -212,14 +212,24 @@ impl Replica {
 
     fn news(&self, peer: &Peer) -> News {
         let end = self.log.end();
-        let is_learner = !peer.is_voter();
-        let gap = end.saturating_sub(peer.matched);
-        let unbounded = self.is_fenced() && peer.role == Role::Successor;
-        News {
-            end,
-            committed: self.committed,
-            counted: self.counts(peer.role),
-            far: is_learner && gap > self.config.lag_bound_records && !unbounded,
+        let counted = self.counts(peer.role);
+        // Only what a copy can bring counts as far; once commits wait for it, nothing does.
+        let gap = self.copyable_end().saturating_sub(peer.matched);
+        let unbounded = match peer.role {
+            Role::Leader | Role::Follower => true,
+            Role::Successor => self.is_fenced(),
+            Role::Joining => counted,
+        };
+        let far = !unbounded && gap > self.config.lag_bound_records;
+        News { end, committed: self.committed, counted, far }
+    }
+
+    /// Records before this offset may be copied from here: those that are committed, and as leader
+    /// those that it opened with, which a shard may need copied before it can commit again.
+    pub fn copyable_end(&self) -> u64 {
+        match &self.stance {
+            Stance::Leading(leading) => leading.level(self.committed),
+            _ => self.committed,
         }
     }
 

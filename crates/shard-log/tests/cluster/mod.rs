@@ -43,6 +43,8 @@ pub(crate) struct Cluster {
     names: Vec<BrokerId>,
     brokers: BTreeMap<BrokerId, Broker>,
     mail: Vec<(BrokerId, Mail)>,
+    /// Brokers that no other one can reach.
+    cut: BTreeSet<BrokerId>,
     /// Who waits for which reply.
     replies: BTreeMap<u64, (BrokerId, BrokerId, u64)>,
     next: u64,
@@ -82,6 +84,7 @@ impl Cluster {
             brokers: names.iter().map(|n| (n.clone(), up())).collect(),
             names,
             mail: Vec::new(),
+            cut: BTreeSet::new(),
             replies: BTreeMap::new(),
             next: 0,
             now: 0,
@@ -124,21 +127,22 @@ impl Cluster {
     }
 
     fn step(&mut self) -> Verdict {
-        self.now += self.choices.below(20) as u64;
-        match self.choices.below(100) {
-            0..=44 => self.deliver_mail(),
-            45..=56 => self.finish_sync(),
-            57..=66 => self.publish(),
-            67..=76 => self.tick(),
-            77..=83 => self.deliver_assignment(),
-            84..=89 => self.deliver_report(),
-            90..=93 => {
+        self.now += self.choices.below(8) as u64;
+        match self.choices.below(200) {
+            0..=89 => self.deliver_mail(),
+            90..=124 => self.finish_sync(),
+            125..=139 => self.publish(),
+            140..=154 => self.tick(),
+            155..=167 => self.deliver_assignment(),
+            168..=181 => self.deliver_report(),
+            182..=187 => {
                 let up = self.up();
                 self.planner.step(&mut self.choices, &self.names, &up);
                 Ok(())
             }
-            94..=95 => self.crash(),
-            96..=97 => self.restart(),
+            188 => self.crash(),
+            189..=190 => self.restart(),
+            191..=193 => self.cut(),
             _ => self.copy(),
         }
     }
@@ -223,7 +227,9 @@ impl Cluster {
         } else {
             self.mail.remove(i)
         };
-        if (5..12).contains(&fate) {
+        let (Mail::Request { from, .. } | Mail::Answer { from, .. }) = &mail;
+        let is_cut = self.cut.contains(from) || self.cut.contains(&to);
+        if is_cut || (5..7).contains(&fate) {
             return Ok(());
         }
         self.receive(to, mail)
@@ -245,6 +251,17 @@ impl Cluster {
                 self.handle(&to, Event::Answered { from, id, answer })
             }
         }
+    }
+
+    /// Cuts a broker off from the others, or lets one come back.
+    fn cut(&mut self) -> Verdict {
+        let broker = self.choices.pick(&self.names);
+        if let Some(broker) = broker {
+            if self.cut.len() == 1 || !self.cut.insert(broker) {
+                self.cut.clear();
+            }
+        }
+        Ok(())
     }
 
     fn finish_sync(&mut self) -> Verdict {
@@ -398,10 +415,10 @@ impl Cluster {
         let replica = |b: &BrokerId| self.brokers.get(b).and_then(|b| b.replica.as_ref());
         let (Some(to), Some(from)) = (replica(&learner), replica(&source)) else { return Ok(()) };
         let at = to.position().end;
-        if from.log().term_before(at) != Some(to.position().term) || at > from.committed() {
+        if from.log().term_before(at) != Some(to.position().term) || at > from.copyable_end() {
             return self.copy_truncate(&learner, at.saturating_sub(4));
         }
-        let limit = ReadLimit { until: from.committed(), records: 5, bytes: 1000 };
+        let limit = ReadLimit { until: from.copyable_end(), records: 5, bytes: 1000 };
         let records = from.log().read(at, limit).map_err(|e| e.to_string())?;
         let now = self.now;
         if let Some(b) = self.brokers.get_mut(&learner)
@@ -428,6 +445,7 @@ impl Cluster {
             b.is_up = true;
         }
         self.planner.reports.clear();
+        self.cut.clear();
         for round in 0..4000 {
             self.now += 25;
             let current = self.planner.current.clone();

@@ -60,7 +60,7 @@ impl Planner {
     pub(crate) fn step(&mut self, choices: &mut Choices, brokers: &[BrokerId], up: &[BrokerId]) {
         let leader_up = self.current.leader.as_ref().is_some_and(|l| up.contains(l));
         // A lost leader is replaced; sometimes one is only believed to be lost.
-        if !leader_up || choices.percent(4) {
+        if !leader_up || choices.percent(2) {
             return self.promote(choices, up);
         }
         let now = self.current.clone();
@@ -76,7 +76,7 @@ impl Planner {
                 next.state = ShardState::Draining;
                 return self.write("fence", next);
             }
-            if choices.percent(10) {
+            if choices.percent(3) {
                 next.successor = None;
                 return self.write("abandon", next);
             }
@@ -127,7 +127,7 @@ impl Planner {
             next.followers.retain(|b| Some(b) != self.current.leaving.as_ref());
             next.followers.push(joiner);
             self.write("seat", next);
-        } else if choices.percent(10) {
+        } else if choices.percent(3) {
             self.write("abandon", next);
         }
     }
@@ -153,12 +153,12 @@ impl Planner {
                 next.state = ShardState::Assigning;
                 self.write("cut_over", next);
             }
-            Some(_) if choices.percent(15) => self.write("abandon fenced", next),
+            Some(_) if choices.percent(5) => self.write("abandon fenced", next),
             None if self.leader_drained() || choices.percent(15) => {
                 next.state = ShardState::Assigning;
                 self.write("retake", next);
             }
-            Some(_) if choices.percent(5) => {
+            Some(_) if choices.percent(3) => {
                 next.state = ShardState::Assigning;
                 self.write("timed_out", next);
             }

@@ -3,11 +3,17 @@
 //! **Invariant:** no I/O, no clock, no randomness, no async. The same snapshot gives the same plan
 //! everywhere, whatever order its parts were listed in.
 
+mod apply;
+mod balance;
+mod check;
 mod decision;
+mod explain;
 pub mod globs;
 mod intern;
 mod loss;
 mod moves;
+mod operator;
+mod owners;
 mod pass;
 mod phases;
 mod plan;
@@ -19,9 +25,20 @@ mod tiers;
 mod world;
 mod zones;
 
+pub use apply::{DEFAULT_PASSES, Stable, StableStep, apply, settle, until_stable};
+pub use balance::{
+    Balance, BrokerBalance, Ranked, Ranking, StreamBalance, balance, rank,
+};
+pub use check::{Violation, check};
 pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,
 };
+pub use explain::{Candidate, Explanation, explain};
+pub use operator::{
+    ForcedPromotion, MoveRefusal, MoveRefusedBecause, OperatorMove, cancel_move, force_promote,
+    operator_move,
+};
+pub use owners::{Member, MembersError, Owners, check_members, owners};
 pub use plan::{Plan, PlanReport, plan, plan_with, plan_without_stream_tiers};
 pub use scores::topic_load;
 pub use stats::{BalanceStatus, LoadClass, Spread};

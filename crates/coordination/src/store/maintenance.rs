@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, CompactionOptions};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Store;
@@ -107,12 +107,29 @@ impl Store {
             });
             in_time(defragmentation.await)?;
         }
-        self.pool
+        self.lift_no_space_alarms().await
+    }
+
+    /// An alarm belongs to the member that raised it, and is lifted by naming that member.
+    async fn lift_no_space_alarms(&self) -> Result<(), StoreError> {
+        let answer = self
+            .pool
             .repeat(Op::Maintain, |mut client| async move {
-                client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, None).await
+                client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await
             })
-            .await
-            .map(|_| ())
+            .await?;
+        for alarm in answer.alarms().iter().filter(|a| a.alarm() == AlarmType::Nospace) {
+            let mut member = AlarmOptions::new();
+            member.with_member(alarm.member_id());
+            let member = &member;
+            self.pool
+                .repeat(Op::Maintain, |mut client| async move {
+                    let lift = AlarmAction::Deactivate;
+                    client.alarm(lift, AlarmType::Nospace, Some(member.clone())).await
+                })
+                .await?;
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -171,7 +171,11 @@ impl Etcd {
 
     /// Stops the process where it is (SIGSTOP): connections stay open and nothing answers.
     pub fn stop(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        // Its other threads go on for a moment, and an etcd answers within less than that.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.process()?), stopped)?;
+        Ok(())
     }
 
     /// Lets a stopped process go on (SIGCONT).
@@ -260,11 +264,14 @@ impl Etcd {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
+        kill_process(self.process()?, signal).map_err(io::Error::from)
+    }
+
+    fn process(&self) -> io::Result<Pid> {
         let running =
             self.running.as_ref().ok_or_else(|| io::Error::other("etcd is not running"))?;
         let id = i32::try_from(running.child.id()).map_err(io::Error::other)?;
-        let process = Pid::from_raw(id).ok_or_else(|| io::Error::other("process id 0"))?;
-        kill_process(process, signal).map_err(io::Error::from)
+        Pid::from_raw(id).ok_or_else(|| io::Error::other("process id 0"))
     }
 
     fn lost_its_port(&self) -> bool {

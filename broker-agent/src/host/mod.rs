@@ -7,13 +7,18 @@
 //! **Invariant:** the host never leads a shard without an assignment that names this broker, nor
 //! while [`Surroundings::is_alive`] is false.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_model::{
     Assignment, BrokerId, BrokerShard, Generation, Millis, Phase, Role, ShardKey, ShardReport,
 };
+use evenkeel_runtime::grpc::Server;
+use evenkeel_runtime::{Clock, Network};
 use tokio::sync::{mpsc, watch};
+
+use crate::config::LogConfig;
 
 /// What the host asks of the agent around it.
 pub trait Surroundings: Send + Sync + 'static {
@@ -22,6 +27,33 @@ pub trait Surroundings: Send + Sync + 'static {
     fn is_alive(&self) -> bool;
     /// `host:port` of a broker's services, if it is registered.
     fn address_of(&self, broker: &BrokerId) -> Option<String>;
+}
+
+/// What a host is given at its start.
+#[derive(Clone)]
+pub struct HostContext {
+    /// This broker.
+    pub broker: BrokerId,
+    /// The host's own directory; the agent keeps others out of it.
+    pub data_dir: PathBuf,
+    /// Settings of its logs.
+    pub log: LogConfig,
+    /// Time of day, for the records.
+    pub clock: Clock,
+    /// To other brokers.
+    pub network: Network,
+    /// The agent around it.
+    pub surroundings: Arc<dyn Surroundings>,
+    /// Where its reports go.
+    pub reports: ReportEdges,
+}
+
+/// A host that is ready to be told.
+pub struct OpenHost {
+    /// The host.
+    pub host: Arc<dyn ShardHost>,
+    /// Adds the services that its peers call, such as replication.
+    pub serve: Box<dyn FnOnce(Server) -> Server + Send>,
 }
 
 /// Edges of the shards' reports, in order for each shard. The agent writes the latest of each.

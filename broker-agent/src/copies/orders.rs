@@ -1,0 +1,254 @@
+//! What the migrator wants copied here, and how far each copy is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use evenkeel_model::{Generation, ShardKey};
+use evenkeel_proto::migrations::{CopyCancel, CopyOrder, CopyProgress, Grant};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+
+/// One copy to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// Of what.
+    pub shard: ShardKey,
+    /// For which assignment.
+    pub generation: Generation,
+    /// From whom.
+    pub source: String,
+    /// Where that is.
+    pub source_address: String,
+    /// The leadership token of the load manager that wrote the assignment.
+    pub token: i64,
+}
+
+/// Bytes that may be pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// So many.
+    pub bytes: u64,
+    /// For so long.
+    pub lifetime: Duration,
+}
+
+#[derive(Debug)]
+struct Active {
+    order: Order,
+    allowances: mpsc::UnboundedSender<Allowance>,
+    task: AbortHandle,
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The copies under way. They outlive the session with the migrator that ordered them.
+#[derive(Debug, Default)]
+pub struct Orders {
+    active: BTreeMap<ShardKey, Active>,
+}
+
+impl Orders {
+    /// Starts a copy unless it runs already. A newer order replaces an older one; an order for an
+    /// older generation is ignored. `start` spawns the copy.
+    pub fn order(
+        &mut self,
+        order: CopyOrder,
+        start: impl FnOnce(Order, mpsc::UnboundedReceiver<Allowance>) -> AbortHandle,
+    ) {
+        let shard = match order.shard.parse::<ShardKey>() {
+            Ok(shard) => shard,
+            Err(error) => {
+                tracing::warn!(%error, "copy order ignored");
+                return;
+            }
+        };
+        let order = Order {
+            shard: shard.clone(),
+            generation: order.generation,
+            source: order.source,
+            source_address: order.source_address,
+            token: order.token,
+        };
+        if let Some(active) = self.active.get(&shard) {
+            let running = !active.task.is_finished() && active.order == order;
+            if running || active.order.generation > order.generation {
+                return;
+            }
+        }
+        let (allowances, received) = mpsc::unbounded_channel();
+        let task = start(order.clone(), received);
+        self.active.insert(shard, Active { order, allowances, task });
+    }
+
+    /// Hands granted bytes to their copy.
+    pub fn grant(&mut self, grant: &Grant) {
+        let active = grant.shard.parse::<ShardKey>().ok().and_then(|s| self.active.get(&s));
+        if let Some(active) = active.filter(|active| active.order.generation == grant.generation) {
+            let lifetime = Duration::from_millis(grant.expires_in_ms.into());
+            // A finished copy needs no bytes.
+            let _ = active.allowances.send(Allowance { bytes: grant.bytes, lifetime });
+        }
+    }
+
+    /// Stops a copy; what it has stays.
+    pub fn cancel(&mut self, cancel: &CopyCancel) {
+        let Ok(shard) = cancel.shard.parse::<ShardKey>() else { return };
+        if self.active.get(&shard).is_some_and(|a| a.order.generation <= cancel.generation) {
+            self.active.remove(&shard);
+        }
+    }
+
+    /// Forgets copies that have ended.
+    pub fn tidy(&mut self) {
+        self.active.retain(|_, active| !active.task.is_finished());
+    }
+}
+
+/// The latest progress of each copy, for whoever is the migrator. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Desk(Arc<DeskState>);
+
+#[derive(Debug, Default)]
+struct DeskState {
+    progress: Mutex<BTreeMap<ShardKey, Noted>>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct Noted {
+    progress: CopyProgress,
+    /// Not told yet.
+    fresh: bool,
+}
+
+impl Desk {
+    fn progress(&self) -> MutexGuard<'_, BTreeMap<ShardKey, Noted>> {
+        self.0.progress.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Notes how far a copy is; `urgent` if the migrator should know at once.
+    pub fn note(&self, shard: &ShardKey, progress: CopyProgress, urgent: bool) {
+        let mut noted = self.progress();
+        let fresh = urgent || noted.get(shard).is_none_or(|old| old.fresh);
+        noted.insert(shard.clone(), Noted { progress, fresh });
+        drop(noted);
+        if urgent {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Waits for something urgent.
+    pub async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// What was noted urgently since it was last taken.
+    pub fn take_fresh(&self) -> Vec<CopyProgress> {
+        let mut noted = self.progress();
+        let fresh = noted.values_mut().filter(|n| n.fresh).map(|n| {
+            n.fresh = false;
+            n.progress.clone()
+        });
+        fresh.collect()
+    }
+
+    /// Everything; ended copies are told once more and then forgotten.
+    pub fn all(&self) -> Vec<CopyProgress> {
+        let mut noted = self.progress();
+        let all = noted.values().map(|n| n.progress.clone()).collect();
+        noted.retain(|_, n| n.progress.state == "running" || n.progress.state == "waiting_credit");
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(generation: u64, source: &str) -> CopyOrder {
+        CopyOrder {
+            shard: "stream/d/s/0".to_owned(),
+            generation,
+            class: "drain".to_owned(),
+            source: source.to_owned(),
+            source_address: format!("{source}:1"),
+            token: 5,
+        }
+    }
+
+    fn idle(
+        started: &mut Vec<Order>,
+    ) -> impl FnOnce(Order, mpsc::UnboundedReceiver<Allowance>) -> AbortHandle + '_ {
+        |order, mut allowances| {
+            started.push(order);
+            tokio::spawn(async move { while allowances.recv().await.is_some() {} }).abort_handle()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_order_is_started_once_and_replaced_by_a_newer_one() {
+        let (mut orders, mut started) = (Orders::default(), Vec::new());
+        orders.order(order(4, "b1"), idle(&mut started));
+        orders.order(order(4, "b1"), idle(&mut started));
+        orders.order(order(3, "b1"), idle(&mut started));
+        assert_eq!(started.len(), 1);
+        orders.order(order(4, "b2"), idle(&mut started));
+        orders.order(order(5, "b2"), idle(&mut started));
+        let seen: Vec<_> = started.iter().map(|o| (o.generation, o.source.as_str())).collect();
+        assert_eq!(seen, [(4, "b1"), (4, "b2"), (5, "b2")]);
+        let shard = "stream/d/s/0".to_owned();
+        orders.cancel(&CopyCancel { shard: shard.clone(), generation: 4 });
+        orders.order(order(5, "b2"), idle(&mut started));
+        assert_eq!(started.len(), 3, "an older cancel is ignored");
+        orders.cancel(&CopyCancel { shard, generation: 5 });
+        orders.order(order(5, "b2"), idle(&mut started));
+        assert_eq!(started.len(), 4);
+    }
+
+    #[tokio::test]
+    async fn grants_reach_the_copy_of_their_generation_only() {
+        let mut orders = Orders::default();
+        let mut receiver = None;
+        orders.order(order(4, "b1"), |_, allowances| {
+            receiver = Some(allowances);
+            tokio::spawn(std::future::pending::<()>()).abort_handle()
+        });
+        let grant = |generation, bytes| Grant {
+            shard: "stream/d/s/0".to_owned(),
+            generation,
+            bytes,
+            expires_in_ms: 500,
+        };
+        orders.grant(&grant(3, 10));
+        orders.grant(&grant(4, 20));
+        let allowance = receiver.unwrap().recv().await.unwrap();
+        assert_eq!(allowance, Allowance { bytes: 20, lifetime: Duration::from_millis(500) });
+    }
+
+    #[test]
+    fn the_desk_keeps_the_latest_and_forgets_what_has_ended() {
+        let desk = Desk::default();
+        let shard: ShardKey = "stream/d/s/0".parse().unwrap();
+        let at = |state: &str, durable_offset| CopyProgress {
+            shard: shard.to_string(),
+            state: state.to_owned(),
+            durable_offset,
+            ..CopyProgress::default()
+        };
+        desk.note(&shard, at("running", 1), true);
+        desk.note(&shard, at("running", 2), false);
+        assert_eq!(desk.take_fresh(), vec![at("running", 2)]);
+        desk.note(&shard, at("running", 3), false);
+        assert!(desk.take_fresh().is_empty());
+        assert_eq!(desk.all(), vec![at("running", 3)]);
+        desk.note(&shard, at("level", 9), true);
+        assert_eq!(desk.take_fresh(), vec![at("level", 9)]);
+        assert_eq!(desk.all(), vec![at("level", 9)]);
+        assert!(desk.all().is_empty());
+    }
+}

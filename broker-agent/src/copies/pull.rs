@@ -1,0 +1,356 @@
+//! A copy's destination: pulls within grants, checks every chunk, appends, verifies the whole.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_model::{BrokerId, Role};
+use evenkeel_proto::copy::pull_request::Request as Ask;
+use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
+use evenkeel_proto::copy::{Ack, Chunk, Credit, DigestRequest, Open, PullRequest};
+use evenkeel_proto::migrations::CopyProgress;
+use evenkeel_proto::refusal::Reason;
+use evenkeel_runtime::Network;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use super::bucket::Bucket;
+use super::chunk::is_intact;
+use super::credit::CreditLedger;
+use super::orders::{Allowance, Desk, Order};
+use super::source::CHUNK_BYTES;
+use crate::host::{CopyPosition, ShardError, ShardHost};
+use crate::metrics;
+
+/// Credit with the source at once: enough for a link of 1 Gbit/s over 8 ms.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// Ingress is charged, and credit extended, in such steps.
+const STEP_BYTES: u64 = 4 * CHUNK_BYTES as u64;
+
+/// Chunks are at most 64 KiB, or one record.
+const MESSAGE_MAX_BYTES: usize = 8 << 20;
+
+/// For the assignment to reach this broker, when the migrator was faster.
+const ASSIGNMENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Before another attempt, and how many in a row without a record in between.
+const RETRY: Duration = Duration::from_millis(500);
+const ATTEMPTS: u32 = 5;
+
+/// What a copy needs around it. Cheap to clone.
+#[derive(Clone)]
+pub struct Destination {
+    /// This broker.
+    pub me: BrokerId,
+    /// Where the records go.
+    pub host: Arc<dyn ShardHost>,
+    /// To the source.
+    pub network: Network,
+    /// Charged before credit is extended.
+    pub ingress: Bucket,
+    /// Where progress is noted.
+    pub desk: Desk,
+}
+
+/// Why an attempt ended before the copy was level.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("the order is for generation {0}, and this broker is no learner of it")]
+    NotLearner(u64),
+    #[error("the source's records differ before offset {0}")]
+    Diverged(u64),
+    #[error("verification failed: {0}")]
+    Corrupt(String),
+    #[error("source: {0}")]
+    Source(String),
+    #[error(transparent)]
+    Here(#[from] ShardError),
+}
+
+impl Failed {
+    fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::NotLearner(_) | Self::Here(ShardError::NotHeld | ShardError::Stale { .. })
+        )
+    }
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Self {
+        match Reason::of(&status) {
+            Some((Reason::Conflict, metadata)) => {
+                let at = metadata.get("diverged_at").and_then(|at| at.parse().ok());
+                Self::Diverged(at.unwrap_or(0))
+            }
+            _ => Self::Source(status.message().to_owned()),
+        }
+    }
+}
+
+struct Pull {
+    to: Destination,
+    order: Order,
+    allowances: mpsc::UnboundedReceiver<Allowance>,
+    ledger: CreditLedger,
+    position: CopyPosition,
+    /// Everything from here on came in this copy and is verified as a whole at the end.
+    verify_from: u64,
+    bytes: u64,
+    bytes_remaining: u64,
+}
+
+/// Makes one copy; ends when it is level, or has failed for good.
+pub async fn pull(to: Destination, order: Order, allowances: mpsc::UnboundedReceiver<Allowance>) {
+    let position = CopyPosition { end_offset: 0, last_generation: 0 };
+    let mut pull = Pull {
+        to,
+        order,
+        allowances,
+        ledger: CreditLedger::new(WINDOW_BYTES),
+        position,
+        verify_from: 0,
+        bytes: 0,
+        bytes_remaining: 0,
+    };
+    pull.run().await;
+}
+
+type Charging = Pin<Box<dyn Future<Output = u64> + Send>>;
+
+impl Pull {
+    async fn run(&mut self) {
+        let mut failures = 0;
+        let mut started = false;
+        loop {
+            let before = self.bytes;
+            let result = self.attempt(&mut started).await;
+            let Err(failed) = result else {
+                tracing::info!(shard = %self.order.shard, bytes = self.bytes, "copy level");
+                return self.note("level", String::new());
+            };
+            failures = if self.bytes > before { 1 } else { failures + 1 };
+            let (shard, source) = (&self.order.shard, &self.order.source);
+            tracing::warn!(%shard, source, attempt = failures, %failed, "copy interrupted");
+            if failed.is_final() || failures >= ATTEMPTS {
+                return self.note("failed", failed.to_string());
+            }
+            if let Err(error) = self.mend(&failed, failures).await {
+                return self.note("failed", error.to_string());
+            }
+            self.note("running", failed.to_string());
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Throws away what cannot be built upon.
+    async fn mend(&mut self, failed: &Failed, failures: u32) -> Result<(), ShardError> {
+        let to_offset = match failed {
+            Failed::Corrupt(_) => self.verify_from,
+            Failed::Diverged(_) => {
+                // What is known to be committed is the same everywhere; if even that is refused,
+                // the copy starts over.
+                let replica = self.to.host.watch(&self.order.shard);
+                let committed = replica.map_or(0, |watch| watch.borrow().committed);
+                if failures > 1 { 0 } else { committed.min(self.position.end_offset) }
+            }
+            _ => return Ok(()),
+        };
+        let Order { shard, generation, .. } = &self.order;
+        self.position = self.to.host.copy_truncate(shard, *generation, to_offset).await?;
+        self.verify_from = self.verify_from.min(self.position.end_offset);
+        Ok(())
+    }
+
+    async fn attempt(&mut self, started: &mut bool) -> Result<(), Failed> {
+        self.learner().await?;
+        self.position = self.to.host.copy_position(&self.order.shard).await?;
+        if !std::mem::replace(started, true) {
+            self.verify_from = self.position.end_offset;
+        }
+        let channel = self.to.network.bulk_channel(&self.order.source_address);
+        let mut client = ShardCopyClient::new(channel).max_decoding_message_size(MESSAGE_MAX_BYTES);
+        let (asks, requests) = mpsc::channel(16);
+        ask(&asks, Ask::Open(self.open())).await?;
+        let mut chunks = client.pull(ReceiverStream::new(requests)).await?.into_inner();
+        self.ledger.restart();
+        self.note("running", String::new());
+        self.receive(&asks, &mut chunks).await?;
+        self.verify(client).await
+    }
+
+    /// Waits until this broker knows that it is to be copied to.
+    async fn learner(&self) -> Result<(), Failed> {
+        let generation = self.order.generation;
+        let found = timeout(ASSIGNMENT_LIMIT, async {
+            loop {
+                let Some(mut watch) = self.to.host.watch(&self.order.shard) else {
+                    sleep(Duration::from_millis(20)).await;
+                    continue;
+                };
+                let (role, known) = {
+                    let status = watch.borrow_and_update();
+                    (status.role, status.assignment.generation)
+                };
+                if known >= generation {
+                    let learns = matches!(role, Role::Successor | Role::Joining);
+                    return learns && known == generation;
+                }
+                if watch.changed().await.is_err() {
+                    sleep(Duration::from_millis(20)).await;
+                }
+            }
+        });
+        match found.await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(Failed::NotLearner(generation)),
+        }
+    }
+
+    fn open(&self) -> Open {
+        Open {
+            shard: self.order.shard.to_string(),
+            generation: self.order.generation,
+            token: self.order.token,
+            destination: self.to.me.to_string(),
+            start_offset: self.position.end_offset,
+            start_generation: self.position.last_generation,
+            max_chunk_bytes: CHUNK_BYTES as u32,
+        }
+    }
+
+    /// Receives until the source says that the copy is level.
+    async fn receive(
+        &mut self,
+        asks: &mpsc::Sender<PullRequest>,
+        chunks: &mut Streaming<Chunk>,
+    ) -> Result<(), Failed> {
+        let mut charging: Option<Charging> = None;
+        loop {
+            metrics::grant_expired(self.ledger.expire(Instant::now()));
+            if charging.is_none() && self.ledger.extendable() > 0 {
+                let bytes = self.ledger.extendable().min(STEP_BYTES);
+                let ingress = self.to.ingress.clone();
+                charging = Some(Box::pin(async move {
+                    ingress.take(bytes).await;
+                    bytes
+                }));
+            }
+            let expiry = self.ledger.next_expiry();
+            tokio::select! {
+                biased;
+                chunk = chunks.message() => {
+                    let chunk = chunk?.ok_or_else(|| Failed::Source("it ended the copy".into()))?;
+                    let level = chunk.level;
+                    self.take_in(chunk, asks).await?;
+                    if level {
+                        return Ok(());
+                    }
+                }
+                allowance = self.allowances.recv() => match allowance {
+                    Some(a) => self.ledger.grant(Instant::now(), a.bytes, a.lifetime),
+                    None => return Err(Failed::Source("the copy was cancelled".into())),
+                },
+                bytes = charged(&mut charging) => {
+                    charging = None;
+                    let cumulative_bytes = self.ledger.extend(bytes);
+                    ask(asks, Ask::Credit(Credit { cumulative_bytes })).await?;
+                }
+                () = sleep_until(expiry.unwrap_or_else(Instant::now)), if expiry.is_some() => {}
+            }
+        }
+    }
+
+    async fn take_in(
+        &mut self,
+        chunk: Chunk,
+        asks: &mpsc::Sender<PullRequest>,
+    ) -> Result<(), Failed> {
+        if !is_intact(&chunk) {
+            metrics::checksum_failure();
+            return Err(Failed::Corrupt(format!("chunk at offset {}", chunk.first_offset)));
+        }
+        let bytes = chunk.frames.len() as u64;
+        self.bytes_remaining = chunk.bytes_remaining;
+        if bytes > 0 {
+            let Order { shard, generation, .. } = &self.order;
+            let append =
+                self.to.host.copy_append(shard, *generation, chunk.first_offset, chunk.frames);
+            self.position = append.await?;
+            self.ledger.received(bytes);
+            self.bytes += bytes;
+            metrics::copied_in(bytes);
+            let durable_offset = self.position.end_offset;
+            ask(asks, Ask::Ack(Ack { durable_offset })).await?;
+        }
+        let state = if self.ledger.is_flowing() || self.ledger.unused() > 0 {
+            "running"
+        } else {
+            "waiting_credit"
+        };
+        self.to.desk.note(&self.order.shard, self.progress(state, String::new()), false);
+        Ok(())
+    }
+
+    /// Compares what arrived, as it is stored, with the source.
+    async fn verify(&mut self, mut client: ShardCopyClient<Channel>) -> Result<(), Failed> {
+        let Order { shard, generation, .. } = &self.order;
+        let (from, to) = (self.verify_from, self.position.end_offset);
+        if from >= to {
+            return Ok(());
+        }
+        let here = self.to.host.digest(shard, from, to).await?;
+        let asked = DigestRequest {
+            shard: shard.to_string(),
+            generation: *generation,
+            from_offset: from,
+            to_offset: to,
+        };
+        let there = client.digest(asked).await?.into_inner();
+        if there.to_offset != here.to_offset {
+            return Err(Failed::Source(format!(
+                "it has records up to {}, not {}",
+                there.to_offset, here.to_offset
+            )));
+        }
+        if (there.crc32c, there.bytes) != (here.crc32c, here.bytes) {
+            metrics::checksum_failure();
+            return Err(Failed::Corrupt(format!("records {from} to {to} differ from the source")));
+        }
+        Ok(())
+    }
+
+    fn progress(&self, state: &str, detail: String) -> CopyProgress {
+        CopyProgress {
+            shard: self.order.shard.to_string(),
+            generation: self.order.generation,
+            state: state.to_owned(),
+            durable_offset: self.position.end_offset,
+            bytes_verified: self.bytes,
+            bytes_remaining: self.bytes_remaining,
+            credit_left: self.ledger.unused(),
+            detail,
+        }
+    }
+
+    fn note(&self, state: &str, detail: String) {
+        self.to.desk.note(&self.order.shard, self.progress(state, detail), true);
+    }
+}
+
+async fn charged(charging: &mut Option<Charging>) -> u64 {
+    match charging {
+        Some(charging) => charging.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ask(asks: &mpsc::Sender<PullRequest>, request: Ask) -> Result<(), Failed> {
+    let sent = asks.send(PullRequest { request: Some(request) }).await;
+    sent.map_err(|_| Failed::Source("it ended the call".to_owned()))
+}

@@ -1,0 +1,161 @@
+//! The session with the elected migrator: status and progress up, orders and grants down.
+
+use std::time::Duration;
+
+use evenkeel_proto::migrations::agent_message::Message as Up;
+use evenkeel_proto::migrations::migrations_client::MigrationsClient;
+use evenkeel_proto::migrations::migrator_message::Message as Down;
+use evenkeel_proto::migrations::{AgentMessage, Hello, MigratorMessage, NodeStatus, Welcome};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::orders::{Desk, Orders};
+use super::pull::{Destination, pull};
+use crate::metrics;
+use crate::routes::{Elected, Routes};
+
+/// Before another try to reach the migrator.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// For the migrator to answer the greeting.
+const WELCOME_LIMIT: Duration = Duration::from_secs(5);
+
+/// Running copies are told of at least this often.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// This broker's end of the session.
+pub struct MigratorSession {
+    /// Where the migrator is.
+    pub routes: Routes,
+    /// What copies need.
+    pub destination: Destination,
+    /// Who this is.
+    pub hello: Hello,
+    /// How this broker's requests and copies do.
+    pub status: watch::Receiver<NodeStatus>,
+}
+
+impl MigratorSession {
+    /// Runs for ever: one session after another, each with the migrator that is elected then.
+    pub async fn run(self) {
+        let mut orders = Orders::default();
+        let mut newest_token = 0;
+        let mut changes = self.routes.changes();
+        loop {
+            changes.mark_unchanged();
+            let Some(elected) = self.routes.migrator() else {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            match self.converse(&elected, &mut orders, &mut newest_token).await {
+                Ok(()) => {}
+                Err(reason) => {
+                    let instance = &elected.record.instance;
+                    tracing::debug!(instance, reason, "session with the migrator ended");
+                }
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// One session, until either end has enough of it.
+    async fn converse(
+        &self,
+        elected: &Elected,
+        orders: &mut Orders,
+        newest_token: &mut i64,
+    ) -> Result<(), String> {
+        let channel = self.destination.network.channel(&elected.record.address);
+        let mut client = MigrationsClient::new(channel);
+        let (up, messages) = mpsc::channel(64);
+        tell(&up, Up::Hello(self.hello.clone())).await?;
+        let opened = timeout(WELCOME_LIMIT, client.session(ReceiverStream::new(messages))).await;
+        let mut down = opened
+            .map_err(|_| "it does not answer".to_owned())?
+            .map_err(|status| status.message().to_owned())?
+            .into_inner();
+        let welcome = welcome(&mut down).await?;
+        if welcome.token < *newest_token {
+            metrics::copy_refused("token");
+            return Err(format!("its token {} is older than {newest_token}", welcome.token));
+        }
+        *newest_token = welcome.token;
+        tracing::info!(migrator = welcome.instance, token = welcome.token, "session opened");
+        // The new one knows nothing of what runs.
+        self.tell_all(&up).await?;
+        let mut ticks = interval(TELL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut changes = self.routes.changes();
+        let desk: &Desk = &self.destination.desk;
+        loop {
+            tokio::select! {
+                biased;
+                message = down.message() => match message {
+                    Ok(Some(message)) => self.obey(message, orders),
+                    Ok(None) => return Err("it ended the session".to_owned()),
+                    Err(status) => return Err(status.message().to_owned()),
+                },
+                () = desk.changed() => {
+                    for progress in desk.take_fresh() {
+                        tell(&up, Up::Progress(progress)).await?;
+                    }
+                }
+                _ = ticks.tick() => {
+                    orders.tidy();
+                    self.tell_all(&up).await?;
+                }
+                changed = changes.changed() => {
+                    let now = self.routes.migrator();
+                    if changed.is_err() || now.is_some_and(|now| now.token > elected.token) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    async fn tell_all(&self, up: &mpsc::Sender<AgentMessage>) -> Result<(), String> {
+        let status = self.status.borrow().clone();
+        tell(up, Up::Status(status)).await?;
+        for progress in self.destination.desk.all() {
+            tell(up, Up::Progress(progress)).await?;
+        }
+        Ok(())
+    }
+
+    fn obey(&self, message: MigratorMessage, orders: &mut Orders) {
+        match message.message {
+            Some(Down::Order(order)) => {
+                let destination = self.destination.clone();
+                orders.order(order, |order, allowances| {
+                    let (shard, generation) = (&order.shard, order.generation);
+                    tracing::info!(%shard, generation, source = order.source, "copy ordered");
+                    tokio::spawn(pull(destination, order, allowances)).abort_handle()
+                });
+            }
+            Some(Down::Grant(grant)) => orders.grant(&grant),
+            Some(Down::Cancel(cancel)) => orders.cancel(&cancel),
+            Some(Down::Welcome(_)) | None => {}
+        }
+    }
+}
+
+async fn welcome(down: &mut Streaming<MigratorMessage>) -> Result<Welcome, String> {
+    let first = timeout(WELCOME_LIMIT, down.message()).await;
+    let first = first
+        .map_err(|_| "it does not welcome us".to_owned())?
+        .map_err(|status| status.message().to_owned())?;
+    match first.and_then(|message| message.message) {
+        Some(Down::Welcome(welcome)) => Ok(welcome),
+        _ => Err("its first message is no welcome".to_owned()),
+    }
+}
+
+async fn tell(up: &mpsc::Sender<AgentMessage>, message: Up) -> Result<(), String> {
+    let sent = up.send(AgentMessage { message: Some(message) }).await;
+    sent.map_err(|_| "it ended the session".to_owned())
+}

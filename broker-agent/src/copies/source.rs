@@ -1,0 +1,247 @@
+//! A copy's source: committed records, against the destination's credit and the egress bucket.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use evenkeel_model::{Generation, ShardKey};
+use evenkeel_proto::copy::pull_request::Request as Asked;
+use evenkeel_proto::copy::shard_copy_server::{ShardCopy, ShardCopyServer};
+use evenkeel_proto::copy::{Chunk, DigestRequest, DigestResponse, Open, PullRequest};
+use evenkeel_proto::refusal::{Reason, refuse, refuse_with};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::bucket::Bucket;
+use super::chunk::{Standing, seal};
+use crate::host::{ShardError, ShardHost};
+use crate::metrics;
+
+/// Larger chunks hurt the tail latency of other requests at the same rate.
+pub const CHUNK_BYTES: usize = 64 << 10;
+const CHUNK_MIN_BYTES: usize = 4 << 10;
+
+/// Chunks on their way to the transport.
+const CHUNKS_AHEAD: usize = 2;
+
+/// The gRPC service of copies. Cheap to clone.
+#[derive(Clone)]
+pub struct CopySource {
+    host: Arc<dyn ShardHost>,
+    egress: Bucket,
+    tokens: Arc<Mutex<BTreeMap<ShardKey, i64>>>,
+}
+
+impl CopySource {
+    /// Copies from `host` through `egress`.
+    pub fn new(host: Arc<dyn ShardHost>, egress: Bucket) -> Self {
+        Self { host, egress, tokens: Arc::default() }
+    }
+
+    /// The gRPC service.
+    pub fn server(&self) -> ShardCopyServer<Self> {
+        ShardCopyServer::new(self.clone())
+    }
+
+    /// A copy for an assignment of a deposed load manager is refused once a later one is known.
+    fn check_token(&self, shard: &ShardKey, token: i64) -> Result<(), Status> {
+        let mut tokens = self.tokens.lock().unwrap_or_else(|e| e.into_inner());
+        let seen = tokens.entry(shard.clone()).or_insert(token);
+        if token < *seen {
+            metrics::copy_refused("token");
+            let detail = format!("leadership token {token} of {shard} is older than {seen}");
+            return Err(refuse(Reason::StaleGeneration, detail));
+        }
+        *seen = token;
+        Ok(())
+    }
+}
+
+/// Between the reader of requests and the sender of chunks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asking {
+    credit: u64,
+    ended: bool,
+}
+
+struct Sending {
+    host: Arc<dyn ShardHost>,
+    egress: Bucket,
+    shard: ShardKey,
+    generation: Generation,
+    position: u64,
+    /// Compared once, with the first chunk.
+    start_generation: Generation,
+    chunk_bytes: usize,
+    asking: watch::Receiver<Asking>,
+    chunks: mpsc::Sender<Result<Chunk, Status>>,
+}
+
+impl Sending {
+    async fn run(mut self) {
+        let mut sent = 0;
+        loop {
+            let chunk = match self.next(sent).await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return,
+                Err(error) => {
+                    // The destination may have gone meanwhile.
+                    let _ = self.chunks.send(Err(status_of(&self.shard, &error))).await;
+                    return;
+                }
+            };
+            let bytes = chunk.frames.len() as u64;
+            self.egress.take(bytes).await;
+            metrics::copied_out(bytes);
+            sent += bytes;
+            let level = chunk.level;
+            self.position = chunk.end_offset;
+            if self.chunks.send(Ok(chunk)).await.is_err() || level {
+                return;
+            }
+        }
+    }
+
+    /// The next chunk, once there is credit for it; a destination that is level needs none.
+    async fn next(&mut self, sent: u64) -> Result<Option<Chunk>, ShardError> {
+        loop {
+            let asking = *self.asking.borrow_and_update();
+            if asking.ended {
+                return Ok(None);
+            }
+            let replica = self.host.watch(&self.shard).ok_or(ShardError::NotHeld)?;
+            let committed = replica.borrow().committed;
+            if self.position >= committed && self.start_generation == 0 {
+                let standing = Standing { committed, bytes_remaining: 0 };
+                return Ok(Some(seal(self.position, self.position, Bytes::new(), standing)));
+            }
+            // The last chunk may go beyond the credit by less than a chunk.
+            if asking.credit > sent || self.start_generation != 0 && self.position >= committed {
+                return self.read().await.map(Some);
+            }
+            if self.asking.changed().await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<Chunk, ShardError> {
+        let start_generation = std::mem::take(&mut self.start_generation);
+        let read = self.host.copy_read(
+            &self.shard,
+            self.generation,
+            self.position,
+            start_generation,
+            self.chunk_bytes,
+        );
+        let chunk = read.await?;
+        let standing =
+            Standing { committed: chunk.committed, bytes_remaining: chunk.bytes_remaining };
+        Ok(seal(self.position, chunk.end_offset, chunk.frames, standing))
+    }
+}
+
+fn status_of(shard: &ShardKey, error: &ShardError) -> Status {
+    let detail = format!("copy of {shard}: {error}");
+    let (label, status) = match error {
+        ShardError::NotHeld => ("not_held", refuse(Reason::NotFound, detail)),
+        ShardError::Stale { .. } => ("stale", refuse(Reason::StaleGeneration, detail)),
+        ShardError::Diverged(offset) => {
+            let metadata = [("diverged_at", offset.to_string())];
+            let metadata = metadata.each_ref().map(|(k, v)| (*k, v.as_str()));
+            ("diverged", refuse_with(Reason::Conflict, detail, &metadata))
+        }
+        ShardError::BadFrames(_) | ShardError::Storage(_) => {
+            ("storage", refuse(Reason::ShardUnavailable, detail))
+        }
+    };
+    metrics::copy_refused(label);
+    status
+}
+
+fn shard_of(text: &str) -> Result<ShardKey, Status> {
+    text.parse().map_err(|e| refuse(Reason::InvalidArgument, format!("field 'shard': {e}")))
+}
+
+async fn opening(requests: &mut Streaming<PullRequest>) -> Result<Open, Status> {
+    match requests.message().await?.and_then(|message| message.request) {
+        Some(Asked::Open(open)) => Ok(open),
+        _ => {
+            let detail = "field 'request': the first message is not valid: expected 'open'";
+            Err(refuse(Reason::InvalidArgument, detail))
+        }
+    }
+}
+
+/// Takes credits until the destination ends the call. They are cumulative, so that a repeated one
+/// is harmless.
+async fn read_credits(mut requests: Streaming<PullRequest>, asking: watch::Sender<Asking>) {
+    while let Ok(Some(message)) = requests.message().await {
+        if let Some(Asked::Credit(credit)) = message.request {
+            asking.send_if_modified(|asking| {
+                let rose = credit.cumulative_bytes > asking.credit;
+                asking.credit = asking.credit.max(credit.cumulative_bytes);
+                rose
+            });
+        }
+    }
+    asking.send_modify(|asking| asking.ended = true);
+}
+
+#[tonic::async_trait]
+impl ShardCopy for CopySource {
+    type PullStream = ReceiverStream<Result<Chunk, Status>>;
+
+    async fn pull(
+        &self,
+        request: Request<Streaming<PullRequest>>,
+    ) -> Result<Response<Self::PullStream>, Status> {
+        let mut requests = request.into_inner();
+        let open = opening(&mut requests).await?;
+        let shard = shard_of(&open.shard)?;
+        self.check_token(&shard, open.token)?;
+        tracing::debug!(%shard, destination = open.destination, from = open.start_offset, "copy opened");
+        let (asking_tx, asking) = watch::channel(Asking::default());
+        let (chunks, stream) = mpsc::channel(CHUNKS_AHEAD);
+        let wanted = match open.max_chunk_bytes {
+            0 => CHUNK_BYTES,
+            bytes => usize::try_from(bytes).unwrap_or(CHUNK_BYTES),
+        };
+        let sending = Sending {
+            host: self.host.clone(),
+            egress: self.egress.clone(),
+            shard,
+            generation: open.generation,
+            position: open.start_offset,
+            start_generation: open.start_generation,
+            chunk_bytes: wanted.clamp(CHUNK_MIN_BYTES, CHUNK_BYTES),
+            asking,
+            chunks: chunks.clone(),
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = chunks.closed() => {}
+                () = sending.run() => {}
+            }
+        });
+        tokio::spawn(read_credits(requests, asking_tx));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn digest(
+        &self,
+        request: Request<DigestRequest>,
+    ) -> Result<Response<DigestResponse>, Status> {
+        let asked = request.into_inner();
+        let shard = shard_of(&asked.shard)?;
+        let digest = self.host.digest(&shard, asked.from_offset, asked.to_offset).await;
+        let digest = digest.map_err(|error| status_of(&shard, &error))?;
+        Ok(Response::new(DigestResponse {
+            crc32c: digest.crc32c,
+            bytes: digest.bytes,
+            to_offset: digest.to_offset,
+        }))
+    }
+}

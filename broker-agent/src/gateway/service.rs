@@ -1,0 +1,160 @@
+//! The gRPC service of the clients, and what its calls share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_model::{BrokerId, ShardKey};
+use evenkeel_proto::data::shards_server::{Shards, ShardsServer};
+use evenkeel_proto::data::{
+    DescribeRequest, DescribeResponse, PublishRequest, PublishResponse, SubscribeRequest,
+    SubscribeResponse,
+};
+use evenkeel_proto::refusal::{Reason, refuse, refuse_for};
+use evenkeel_runtime::Network;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::activity::Activity;
+use super::holding::{HoldLimits, WaitingRoom};
+use super::latency::Latency;
+use crate::host::ShardHost;
+use crate::metrics;
+use crate::routes::Routes;
+
+/// Largest request: a batch of records.
+const MESSAGE_MAX_BYTES: usize = 8 << 20;
+
+/// What a client that was refused at once should wait.
+const SHED_DELAY: Duration = Duration::from_millis(50);
+
+/// Bounds on what clients may ask at once.
+#[derive(Debug, Clone, Copy)]
+pub struct GatewayLimits {
+    /// Requests served at once.
+    pub requests: usize,
+    /// Publishes that wait for a shard's next leader.
+    pub hold: HoldLimits,
+}
+
+/// What the calls share. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway {
+    pub(super) me: BrokerId,
+    pub(super) host: Arc<dyn ShardHost>,
+    pub(super) routes: Routes,
+    pub(super) network: Network,
+    pub(super) room: WaitingRoom,
+    pub(super) hold_time: Duration,
+    pub(super) activity: Activity,
+    latency: Arc<Latency>,
+    permits: Arc<Semaphore>,
+    requests_max: usize,
+}
+
+impl Gateway {
+    /// The door of one broker.
+    pub fn new(
+        me: BrokerId,
+        host: Arc<dyn ShardHost>,
+        routes: Routes,
+        network: Network,
+        limits: GatewayLimits,
+    ) -> Self {
+        Self {
+            me,
+            host,
+            routes,
+            network,
+            room: WaitingRoom::new(limits.hold),
+            hold_time: limits.hold.time,
+            activity: Activity::default(),
+            latency: Arc::default(),
+            permits: Arc::new(Semaphore::new(limits.requests)),
+            requests_max: limits.requests,
+        }
+    }
+
+    /// The gRPC service.
+    pub fn server(&self) -> ShardsServer<Self> {
+        ShardsServer::new(self.clone()).max_decoding_message_size(MESSAGE_MAX_BYTES)
+    }
+
+    /// Who is connected.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// The latency of publishes served here.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// Requests being served or waiting now.
+    pub fn queue_depth(&self) -> u64 {
+        (self.requests_max - self.permits.available_permits()) as u64
+    }
+
+    /// Nothing queues without bound: over the limit a request is refused at once.
+    fn admit(&self) -> Result<OwnedSemaphorePermit, Status> {
+        self.permits.clone().try_acquire_owned().map_err(|_| {
+            metrics::shed();
+            let detail = format!("{} requests are being served already", self.requests_max);
+            refuse_for(Reason::Overloaded, detail, SHED_DELAY)
+        })
+    }
+}
+
+/// Reads the shard's key, naming the field.
+pub(super) fn shard_of(text: &str) -> Result<ShardKey, Status> {
+    text.parse().map_err(|e| refuse(Reason::InvalidArgument, format!("field 'shard': {e}")))
+}
+
+fn outcome<T>(result: &Result<T, Status>) -> &'static str {
+    match result {
+        Ok(_) => "ok",
+        Err(status) => Reason::of(status).map_or("unknown", |(reason, _)| reason.as_str()),
+    }
+}
+
+#[tonic::async_trait]
+impl Shards for Gateway {
+    async fn publish(
+        &self,
+        request: Request<PublishRequest>,
+    ) -> Result<Response<PublishResponse>, Status> {
+        let result = match self.admit() {
+            Ok(_permit) => self.publish_records(request.into_inner()).await,
+            Err(status) => Err(status),
+        };
+        metrics::request("publish", outcome(&result));
+        result.map(Response::new)
+    }
+
+    type SubscribeStream = ReceiverStream<Result<SubscribeResponse, Status>>;
+
+    async fn subscribe(
+        &self,
+        request: Request<SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let result = self.open_subscription(request.into_inner());
+        metrics::request("subscribe", outcome(&result));
+        result.map(Response::new)
+    }
+
+    async fn describe(
+        &self,
+        request: Request<DescribeRequest>,
+    ) -> Result<Response<DescribeResponse>, Status> {
+        let result = self.describe_stream(&request.into_inner());
+        metrics::request("describe", outcome(&result));
+        result.map(Response::new)
+    }
+}
+
+impl Gateway {
+    pub(super) fn served(&self, took: Duration) {
+        self.latency.record(took);
+        metrics::request_seconds(took);
+    }
+}

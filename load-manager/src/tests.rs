@@ -1,5 +1,8 @@
 //! What the tests of several files share.
 
+mod admin;
 mod harness;
+mod leading;
+mod pass;
 mod snapshot;
 pub(crate) mod stock;

@@ -17,6 +17,7 @@ use super::stock::registration;
 use crate::cluster::{Cluster, ClusterParts, Leading};
 use crate::pass::{self, Memory, PassReport};
 use crate::records::Records;
+use crate::step::{self, Authority, Prepared};
 
 /// One elected load manager whose passes the test runs itself.
 pub(super) struct Harness {
@@ -73,6 +74,22 @@ impl Harness {
         let memory = Memory::new(500);
         let outside = open(&address);
         Self { etcd, cluster, election, session, leading, memory, outside }
+    }
+
+    /// An instance over the same store that is not elected.
+    pub(super) async fn beside(&self) -> Arc<Cluster> {
+        let (store, keys) = (self.outside.clone(), Keys::default());
+        let view = View::start(store.clone(), Records::prefixes(&keys), ViewConfig::default());
+        let cluster = Arc::new(Cluster::new(ClusterParts {
+            store,
+            view,
+            keys,
+            clock: Clock::system(),
+            instance: "lm-2".to_owned(),
+            configured: Policy::default(),
+        }));
+        assert!(cluster.seen(self.etcd.revision()).await);
+        cluster
     }
 
     /// Registers brokers and runs the pass that makes them live.
@@ -138,4 +155,17 @@ impl Harness {
         let listing = self.outside.list(prefix).await.unwrap();
         listing.entries.into_iter().map(|e| e.key).collect()
     }
+}
+
+/// The step that a pass would write for `shard` now.
+pub(super) fn prepare(harness: &Harness, shard: &str) -> Prepared {
+    let shard = shard.parse().unwrap();
+    harness.cluster.observe(|records, snapshot| {
+        let plan = evenkeel_planner::plan(&snapshot);
+        let decided = plan.decisions.iter().find(|d| d.shard == shard).unwrap();
+        let token = harness.leading.token.clone();
+        let authority = Authority { token, now_ms: snapshot.as_of_ms };
+        let write = decided.decision.write().unwrap().clone();
+        step::prepare(records, &shard, write, &authority, "test".to_owned())
+    })
 }

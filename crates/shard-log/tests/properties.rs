@@ -21,10 +21,10 @@ fn explain(cluster: &Cluster, error: &str) -> String {
 
 #[test]
 fn committed_records_survive_seeded_schedules() {
-    let seeds: u64 = 300;
+    let seeds: u64 = 200;
     let (mut writes, mut acknowledged) = (0, 0);
     for seed in 0..seeds {
-        let (verdict, cluster) = run(Choices::seeded(seed), 1500, true);
+        let (verdict, cluster) = run(Choices::seeded(seed), 3000, true);
         if let Err(error) = verdict {
             panic!("seed {seed}: {}", explain(&cluster, &error));
         }
@@ -32,8 +32,8 @@ fn committed_records_survive_seeded_schedules() {
         acknowledged += cluster.acknowledged_records();
     }
     // The schedules must do something, or the test proves nothing.
-    assert!(writes as u64 > 10 * seeds, "{writes} writes");
-    assert!(acknowledged as u64 > 10 * seeds, "{acknowledged} acknowledged");
+    assert!(writes as u64 > 5 * seeds, "{writes} writes");
+    assert!(acknowledged as u64 > 30 * seeds, "{acknowledged} acknowledged");
 }
 
 proptest! {
@@ -41,9 +41,9 @@ proptest! {
 
     #[test]
     fn committed_records_survive_any_schedule(
-        bytes in proptest::collection::vec(any::<u16>(), 500..4000)
+        bytes in proptest::collection::vec(any::<u16>(), 500..8000)
     ) {
-        let (verdict, cluster) = run(Choices::Given { bytes, next: 0 }, 2000, true);
+        let (verdict, cluster) = run(Choices::Given { bytes, next: 0 }, 4000, true);
         if let Err(error) = verdict {
             prop_assert!(false, "{}", explain(&cluster, &error));
         }
@@ -52,32 +52,6 @@ proptest! {
 
 #[test]
 fn without_joint_counting_a_loss_is_found() {
-    let found = (0..3000).find(|seed| run(Choices::seeded(*seed), 1500, false).0.is_err());
+    let found = (0..1000).find(|seed| run(Choices::seeded(*seed), 3000, false).0.is_err());
     assert!(found.is_some(), "the checker did not notice that the joiner was not counted");
-}
-
-#[test]
-#[ignore]
-fn stats() {
-    let mut steps: std::collections::BTreeMap<String, usize> = Default::default();
-    let mut acked = 0;
-    let n: u64 = std::env::var("N").ok().and_then(|v| v.parse().ok()).unwrap_or(300);
-    let s: usize = std::env::var("S").ok().and_then(|v| v.parse().ok()).unwrap_or(1500);
-    let joint = std::env::var("J").is_err();
-    let mut bad = 0;
-    for seed in 0..n {
-        let (verdict, cluster) = run(Choices::seeded(seed), s, joint);
-        if let Err(error) = verdict {
-            bad += 1;
-            if bad < 4 {
-                println!("seed {seed}: {}", explain(&cluster, &error));
-            }
-        }
-        for w in &cluster.planner.writes {
-            let w = w.split(':').next().unwrap().split_once(' ').unwrap().1.to_owned();
-            *steps.entry(w).or_default() += 1;
-        }
-        acked += cluster.acknowledged_records();
-    }
-    println!("bad {bad} {steps:?} acked {acked}");
 }

@@ -16,8 +16,8 @@ use crate::keys::KeyRange;
 /// where it was. It bounds what a stuck reader costs.
 const MAX_BEHIND: usize = 100_000;
 
-/// Fragments are kept below this, bytes, as etcd does with its request limit.
-const FRAGMENT_BYTES: usize = 1_572_864;
+/// Fragments are kept below this, bytes, as etcd does: its request limit and 512 KiB for gRPC.
+const FRAGMENT_BYTES: usize = 2_097_152;
 
 /// Where a stream's messages go, and how many its reader has not taken yet.
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ fn split(events: Vec<PbEvent>) -> Vec<Vec<PbEvent>> {
     let mut bytes = 0;
     for event in events {
         let size = event.encoded_len() + 8;
-        if bytes + size > FRAGMENT_BYTES && bytes > 0 {
+        if bytes + size >= FRAGMENT_BYTES && bytes > 0 {
             parts.push(Vec::new());
             bytes = 0;
         }

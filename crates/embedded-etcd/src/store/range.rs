@@ -58,7 +58,8 @@ impl Store {
                 kvs.push(kv.clone());
             }
         };
-        if revision <= 0 || revision >= self.revision {
+        // Within a transaction, what is current is already ahead of the present revision.
+        if revision <= 0 {
             self.current.range(bounds).for_each(|(_, kv)| take(kv));
         } else {
             for (_, versions) in self.history.range(bounds) {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use etcd_client::proto::{
-    PbResponseOp, PbTxnOpRequest, PbTxnOpResponse, PbTxnRequest, PbTxnRequestOp, PbTxnResponse,
+    PbDeleteRequest, PbPutRequest, PbRangeRequest, PbResponseOp, PbTxnOpRequest, PbTxnOpResponse,
+    PbTxnRequest, PbTxnRequestOp, PbTxnResponse,
 };
 use tonic::Status;
 
@@ -19,68 +20,74 @@ impl Store {
         check_size(request)?;
         check_duplicates(&request.success)?;
         check_duplicates(&request.failure)?;
-        self.check_chosen(request)?;
+        let branch = self.choose(request)?;
         let mut draft = Draft::default();
-        let mut response = self.apply(request, &mut draft)?;
+        let mut response = self.apply(&branch, &mut draft)?;
         self.commit(draft);
         response.header = Some(self.header());
         Ok(response)
     }
 
-    fn chosen<'a>(&self, request: &'a PbTxnRequest) -> (bool, &'a [PbTxnRequestOp]) {
-        let holds = request.compare.iter().all(|c| self.holds(c));
-        (holds, if holds { &request.success } else { &request.failure })
-    }
-
-    /// Everything that can fail is looked at before anything is applied.
-    fn check_chosen(&self, request: &PbTxnRequest) -> Result<(), Status> {
-        for operation in self.chosen(request).1 {
-            match &operation.request {
-                Some(PbTxnOpRequest::RequestPut(put)) => {
+    /// Decides every condition, nested ones too, by the state before the transaction, and looks at
+    /// everything that can fail before anything is applied.
+    fn choose<'a>(&self, request: &'a PbTxnRequest) -> Result<Branch<'a>, Status> {
+        let succeeded = request.compare.iter().all(|c| self.holds(c));
+        let chosen = if succeeded { &request.success } else { &request.failure };
+        let mut steps = Vec::with_capacity(chosen.len());
+        for operation in chosen.iter().filter_map(|operation| operation.request.as_ref()) {
+            steps.push(match operation {
+                PbTxnOpRequest::RequestPut(put) => {
                     self.check_put(put)?;
                     let needs_previous = put.ignore_value || put.ignore_lease;
                     if needs_previous && !self.current.contains_key(&put.key) {
                         return Err(faults::key_not_found());
                     }
+                    Step::Put(put)
                 }
-                Some(PbTxnOpRequest::RequestRange(range)) => self.check_range(range)?,
-                Some(PbTxnOpRequest::RequestDeleteRange(delete)) if delete.key.is_empty() => {
+                PbTxnOpRequest::RequestRange(range) => {
+                    self.check_range(range)?;
+                    Step::Range(range)
+                }
+                PbTxnOpRequest::RequestDeleteRange(delete) if delete.key.is_empty() => {
                     return Err(faults::empty_key());
                 }
-                Some(PbTxnOpRequest::RequestTxn(nested)) => self.check_chosen(nested)?,
-                _ => {}
-            }
+                PbTxnOpRequest::RequestDeleteRange(delete) => Step::Delete(delete),
+                PbTxnOpRequest::RequestTxn(nested) => Step::Nested(self.choose(nested)?),
+            });
         }
-        Ok(())
+        Ok(Branch { succeeded, steps })
     }
 
-    fn apply(
-        &mut self,
-        request: &PbTxnRequest,
-        draft: &mut Draft,
-    ) -> Result<PbTxnResponse, Status> {
-        let (succeeded, operations) = self.chosen(request);
-        let mut responses = Vec::with_capacity(operations.len());
-        for operation in operations {
-            let response = match &operation.request {
-                Some(PbTxnOpRequest::RequestPut(put)) => {
-                    PbTxnOpResponse::ResponsePut(self.draft_put(put.clone(), draft)?)
+    fn apply(&mut self, branch: &Branch<'_>, draft: &mut Draft) -> Result<PbTxnResponse, Status> {
+        let mut responses = Vec::with_capacity(branch.steps.len());
+        for step in &branch.steps {
+            let response = match step {
+                Step::Put(put) => {
+                    PbTxnOpResponse::ResponsePut(self.draft_put((*put).clone(), draft)?)
                 }
-                Some(PbTxnOpRequest::RequestRange(range)) => {
-                    PbTxnOpResponse::ResponseRange(self.range(range)?)
-                }
-                Some(PbTxnOpRequest::RequestDeleteRange(delete)) => {
+                Step::Range(range) => PbTxnOpResponse::ResponseRange(self.range(range)?),
+                Step::Delete(delete) => {
                     PbTxnOpResponse::ResponseDeleteRange(self.draft_delete(delete, draft))
                 }
-                Some(PbTxnOpRequest::RequestTxn(nested)) => {
-                    PbTxnOpResponse::ResponseTxn(self.apply(nested, draft)?)
-                }
-                None => continue,
+                Step::Nested(nested) => PbTxnOpResponse::ResponseTxn(self.apply(nested, draft)?),
             };
             responses.push(PbResponseOp { response: Some(response) });
         }
-        Ok(PbTxnResponse { header: None, succeeded, responses })
+        Ok(PbTxnResponse { header: None, succeeded: branch.succeeded, responses })
     }
+}
+
+/// The operations that will run.
+struct Branch<'a> {
+    succeeded: bool,
+    steps: Vec<Step<'a>>,
+}
+
+enum Step<'a> {
+    Put(&'a PbPutRequest),
+    Range(&'a PbRangeRequest),
+    Delete(&'a PbDeleteRequest),
+    Nested(Branch<'a>),
 }
 
 /// Each level of a nested transaction is counted alone.

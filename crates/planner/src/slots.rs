@@ -165,17 +165,17 @@ impl Slots {
     pub(crate) fn full(&self, world: &World<'_>, pool: Pool) -> Option<(WaitingOn, String)> {
         let policy = world.policy;
         let (used, max, what) = match pool {
-            Pool::Moves => (self.moves, policy.moves_max_concurrent, "moves"),
-            Pool::Repairs => (self.repairs, policy.repairs_max_concurrent, "urgent repairs"),
+            Pool::Moves => (self.moves, policy.moves_max_concurrent, "move"),
+            Pool::Repairs => (self.repairs, policy.repairs_max_concurrent, "repair"),
             // A limit of 0 is an operator's way to hold every copy.
-            Pool::Free if policy.moves_max_concurrent == 0 => (0, 0, "moves"),
+            Pool::Free if policy.moves_max_concurrent == 0 => (0, 0, "move"),
             Pool::Free => return None,
         };
         (used >= max).then(|| {
             let detail = if max == 0 {
-                format!("the limit on {what} is 0, which holds them all")
+                format!("there are no {what} slots: a limit of 0 holds every {what}")
             } else {
-                format!("for a slot: {used} {what} are under way and the limit is {max}")
+                format!("for a slot: {used} of {max} {what} slots are taken")
             };
             (WaitingOn::MoveSlots, detail)
         })

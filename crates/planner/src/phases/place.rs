@@ -146,7 +146,12 @@ pub(crate) fn why_no_broker(
         }
         _ => {
             let live = group.targets.len();
-            let detail = format!("none of the {live} live brokers is free of this shard");
+            let factor = world.stream_of(shard).factor();
+            let detail = if live < factor {
+                format!("{factor} replicas need {factor} live brokers and there are {live}")
+            } else {
+                format!("none of the {live} live brokers is free to take it")
+            };
             (RefusedBecause::NoLiveBroker, detail)
         }
     }

@@ -108,13 +108,17 @@ impl<'m> Picker<'m> {
     }
 }
 
-/// How a movable shard's leader can go to `to` without losing a zone.
+/// How a movable shard's leader can go to `to` without losing a zone. A set with a lost member is
+/// repair's business: a copy would push the lost one out before its time.
 pub(crate) fn way_if_allowed(pass: &Pass<'_>, shard: Ord32, to: Ord32) -> Option<Way> {
     if !is_movable(pass, shard) {
         return None;
     }
     let way = way_to(pass, shard, to)?;
     let world = &pass.world;
+    if way == Way::Copy && world.live_replicas(shard) < world.voters(shard).count() {
+        return None;
+    }
     if way == Way::Copy && world.zones > 0 {
         let shape = world.shape(shard);
         let factor = world.stream_of(shard).factor();

@@ -8,13 +8,14 @@
 //! seed, no clock but tokio's.
 
 mod faults;
+mod gate;
 mod keys;
 mod server;
 mod service;
 mod store;
 
 pub use server::EmbeddedEtcd;
-pub use store::Stored;
+pub use store::{Change, Stored};
 
 /// What `etcdctl endpoint status` shows as the version.
 pub const VERSION: &str = "3.5.30-evenkeel";

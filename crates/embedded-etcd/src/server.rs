@@ -8,13 +8,14 @@ use std::time::Duration;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
 
+use crate::gate::Gate;
 use crate::service::Service;
-use crate::store::{Store, Stored};
+use crate::store::{Change, Store, Stored};
 
 /// How often leases are looked at.
 const EXPIRY_TICK: Duration = Duration::from_millis(500);
@@ -27,7 +28,7 @@ const PROGRESS_TICKS: u32 = 1200;
 #[derive(Debug, Clone)]
 pub struct EmbeddedEtcd {
     store: Arc<Mutex<Store>>,
-    paused: Arc<watch::Sender<bool>>,
+    gate: Arc<Gate>,
     address: Arc<str>,
 }
 
@@ -41,9 +42,9 @@ impl EmbeddedEtcd {
 
     fn at(seed: u64, address: &str) -> Self {
         let store = Arc::new(Mutex::new(Store::new(seed)));
-        let paused = Arc::new(watch::Sender::new(false));
-        tokio::spawn(tick(Arc::downgrade(&store), paused.subscribe()));
-        Self { store, paused, address: address.into() }
+        let gate = Arc::new(Gate::default());
+        tokio::spawn(tick(Arc::downgrade(&store), Arc::downgrade(&gate)));
+        Self { store, gate, address: address.into() }
     }
 
     /// Binds `address` and serves it until the process ends. Answers the address with the port
@@ -68,8 +69,7 @@ impl EmbeddedEtcd {
 
     /// The gRPC services.
     pub fn routes(&self) -> Routes {
-        let paused = self.paused.subscribe();
-        Service::new(self.store.clone(), paused, self.address.clone()).routes()
+        Service::new(self.store.clone(), self.gate.clone(), self.address.clone()).routes()
     }
 
     /// Serves connections, sockets or in-memory links, until `shutdown` is done.
@@ -97,12 +97,12 @@ impl EmbeddedEtcd {
 
     /// Stops answering and expiring, like a process that was stopped; connections stay open.
     pub fn pause(&self) {
-        self.paused.send_replace(true);
+        self.gate.close();
     }
 
     /// Goes on after [`Self::pause`]. Leases that ran out meanwhile are gone with the next tick.
     pub fn resume(&self) {
-        self.paused.send_replace(false);
+        self.gate.open();
     }
 
     /// Ends every watch and gives every lease its full time, as a restart of etcd does. The data
@@ -141,6 +141,12 @@ impl EmbeddedEtcd {
         self.store().revision()
     }
 
+    /// Every revision made from now on, in order, for those who check what is written. It goes on
+    /// through pauses and restarts, and ends with a wipe.
+    pub fn observe(&self) -> UnboundedReceiver<Vec<Change>> {
+        self.store().observe()
+    }
+
     /// Everything stored under a prefix, by key.
     pub fn inspect(&self, prefix: &str) -> Vec<Stored> {
         self.store().inspect(prefix)
@@ -151,13 +157,12 @@ impl EmbeddedEtcd {
     }
 }
 
-async fn tick(store: Weak<Mutex<Store>>, mut paused: watch::Receiver<bool>) {
+async fn tick(store: Weak<Mutex<Store>>, gate: Weak<Gate>) {
     let mut ticks = 0;
     loop {
         tokio::time::sleep(EXPIRY_TICK).await;
-        if paused.wait_for(|paused| !*paused).await.is_err() {
-            return;
-        }
+        let Some(gate) = gate.upgrade() else { return };
+        gate.pass().await;
         let Some(store) = store.upgrade() else { return };
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         store.expire();

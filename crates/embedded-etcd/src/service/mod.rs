@@ -12,11 +12,11 @@ use etcd_client::proto::{
     PbClusterServer, PbKvServer, PbLeaseServer, PbMaintenanceServer, PbWatchServer,
 };
 use prost::Message;
-use tokio::sync::watch as gate;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::faults;
+use crate::gate::Gate;
 use crate::store::Store;
 
 /// Requests above this many bytes are refused by the server, as etcd does by default.
@@ -31,17 +31,13 @@ type Answer<T> = Result<Response<T>, Status>;
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     store: Arc<Mutex<Store>>,
-    paused: gate::Receiver<bool>,
+    gate: Arc<Gate>,
     address: Arc<str>,
 }
 
 impl Service {
-    pub(crate) fn new(
-        store: Arc<Mutex<Store>>,
-        paused: gate::Receiver<bool>,
-        address: Arc<str>,
-    ) -> Self {
-        Self { store, paused, address }
+    pub(crate) fn new(store: Arc<Mutex<Store>>, gate: Arc<Gate>, address: Arc<str>) -> Self {
+        Self { store, gate, address }
     }
 
     pub(crate) fn routes(&self) -> Routes {
@@ -58,9 +54,7 @@ impl Service {
 
     /// Waits while the server is paused, like a stopped process.
     async fn running(&self) {
-        let mut paused = self.paused.clone();
-        // The sender lives as long as the server.
-        let _ = paused.wait_for(|paused| !*paused).await;
+        self.gate.pass().await;
     }
 
     /// The request, if it is not too large.

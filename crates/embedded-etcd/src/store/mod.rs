@@ -10,6 +10,7 @@ mod write;
 use std::collections::{BTreeMap, VecDeque};
 
 use etcd_client::proto::{PbEvent, PbKeyValue, PbResponseHeader};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tonic::Status;
 
 use crate::faults;
@@ -32,6 +33,17 @@ pub struct Stored {
     pub lease: i64,
 }
 
+/// One change of one key, as an observer sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The revision that made it; changes of one transaction share it.
+    pub revision: i64,
+    /// The key.
+    pub key: String,
+    /// Its new value; none if it was deleted.
+    pub value: Option<Vec<u8>>,
+}
+
 /// A key's value at a revision; none where it was deleted.
 type Version = (i64, Option<PbKeyValue>);
 
@@ -46,6 +58,7 @@ pub(crate) struct Store {
     log: VecDeque<(i64, Vec<PbEvent>)>,
     leases: Leases,
     pub(crate) hub: Hub,
+    observers: Vec<UnboundedSender<Vec<Change>>>,
 }
 
 /// Events of the revision being made.
@@ -65,7 +78,33 @@ impl Store {
             log: VecDeque::new(),
             leases: Leases::new(mix(seed ^ 0x6c65_6173_6573)),
             hub: Hub::default(),
+            observers: Vec::new(),
         }
+    }
+
+    /// Every revision from now on, whatever happens to watches.
+    pub(crate) fn observe(&mut self) -> UnboundedReceiver<Vec<Change>> {
+        let (sender, receiver) = unbounded_channel();
+        self.observers.push(sender);
+        receiver
+    }
+
+    fn tell_observers(&mut self, events: &[PbEvent]) {
+        if self.observers.is_empty() {
+            return;
+        }
+        let changes: Vec<Change> = events
+            .iter()
+            .filter_map(|event| {
+                let kv = event.kv.as_ref()?;
+                Some(Change {
+                    revision: self.revision,
+                    key: String::from_utf8_lossy(&kv.key).into_owned(),
+                    value: (event.r#type == 0).then(|| kv.value.clone()),
+                })
+            })
+            .collect();
+        self.observers.retain(|observer| observer.send(changes.clone()).is_ok());
     }
 
     pub(crate) fn header(&self) -> PbResponseHeader {
@@ -132,6 +171,7 @@ impl Store {
             return;
         }
         self.revision += 1;
+        self.tell_observers(&draft.events);
         self.hub.publish(&self.header(), self.revision, &draft.events);
         self.log.push_back((self.revision, draft.events));
     }

@@ -45,6 +45,7 @@ pub(super) fn status(cluster: &Cluster) -> StatusResponse {
             paused,
             paused_by: paused_by.unwrap_or_default(),
             migrator: migrator.map(|l| l.instance.clone()).unwrap_or_default(),
+            migrator_address: migrator.map(|l| l.address.clone()).unwrap_or_default(),
         }
     })
 }

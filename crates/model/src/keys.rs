@@ -133,6 +133,16 @@ impl Keys {
         format!("{}/copies/{shard}", self.root)
     }
 
+    /// Operators' caps on copies.
+    pub fn limits(&self) -> String {
+        format!("{}/limits/", self.root)
+    }
+
+    /// An operator's cap on one broker's copies.
+    pub fn limit(&self, broker: &BrokerId) -> String {
+        format!("{}/limits/{broker}", self.root)
+    }
+
     /// The history of moves.
     pub fn history(&self) -> String {
         format!("{}/rebalancing_history/", self.root)

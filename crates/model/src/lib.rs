@@ -25,7 +25,7 @@ pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey};
 pub use leadership::{LeaderRecord, PauseRecord};
 pub use load::{LoadReport, ShardLoad};
 pub use policy::{Aggressiveness, Policy, RebalancingPolicy, Strategy};
-pub use report::{CopyClass, CopyRecord, Phase, ReportRecord, ShardReport};
+pub use report::{CopyClass, CopyRecord, LimitRecord, Phase, ReportRecord, ShardReport};
 pub use snapshot::{BrokerView, Snapshot};
 pub use stream::{Marker, MarkerReason, Stream};
 

@@ -161,3 +161,19 @@ pub struct CopyRecord {
     /// When, on the migrator's clock.
     pub at_ms: Millis,
 }
+
+/// An operator's cap on one broker's copies, written by the migrator's leader and kept until it is
+/// lifted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitRecord {
+    /// Layout version.
+    #[serde(default = "record_version")]
+    pub v: u32,
+    /// The broker.
+    pub broker: BrokerId,
+    /// Bytes per second in each direction.
+    pub bytes_per_second: u64,
+    /// When, on the migrator's clock.
+    #[serde(default)]
+    pub at_ms: Millis,
+}

@@ -1,0 +1,123 @@
+//! The jobs that the assignments name. The assignment is the copy job: there is no second record
+//! to tear.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::{
+    Assignment, BrokerId, CopyClass, Generation, MoveReason, Phase, ShardKey, ShardState,
+};
+
+use crate::world::World;
+
+/// One copy that an assignment asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The shard.
+    pub shard: ShardKey,
+    /// The assignment's generation.
+    pub generation: Generation,
+    /// What the copy is for.
+    pub class: CopyClass,
+    /// Where the bytes go.
+    pub destination: BrokerId,
+    /// Where they may come from: caught-up followers, then the leader, then followers that hold
+    /// some of them.
+    pub sources: Vec<BrokerId>,
+    /// Bytes in all, as the leader said last; none if it has said nothing.
+    pub size_bytes: Option<u64>,
+}
+
+/// Every job of the cluster, by shard.
+pub fn derive(world: &World) -> BTreeMap<ShardKey, Job> {
+    world
+        .moving
+        .values()
+        .filter_map(|assignment| job(world, assignment))
+        .map(|job| (job.shard.clone(), job))
+        .collect()
+}
+
+fn job(world: &World, assignment: &Assignment) -> Option<Job> {
+    // From the fence on the leader's own stream ships what is left, and nothing throttles it.
+    if assignment.state == ShardState::Draining {
+        return None;
+    }
+    let destination = destination(assignment)?;
+    let report = world.reports.get(&(assignment.shard.clone(), destination.clone()));
+    if report.is_some_and(|report| report.caught_up) {
+        return None;
+    }
+    Some(Job {
+        shard: assignment.shard.clone(),
+        generation: assignment.generation,
+        class: class(world, assignment),
+        destination: destination.clone(),
+        sources: sources(world, assignment),
+        size_bytes: world.sizes.get(&assignment.shard).copied(),
+    })
+}
+
+/// A successor that follows already has its copy.
+fn destination(assignment: &Assignment) -> Option<&BrokerId> {
+    let successor =
+        assignment.successor.as_ref().filter(|broker| !assignment.followers.contains(broker));
+    successor.or(assignment.joining.as_ref())
+}
+
+/// From the reason, unless the copy adds a replica to a shard that is short of live ones: then
+/// from how many are left. Losing another replica so raises a copy that runs already.
+fn class(world: &World, assignment: &Assignment) -> CopyClass {
+    let voters = assignment.voters().count();
+    let live = assignment.voters().filter(|broker| world.is_serving(broker)).count();
+    let replaces_live = assignment.leaving.as_ref().is_some_and(|broker| world.is_serving(broker));
+    let adds_replica = assignment.joining.is_some() && !replaces_live;
+    if adds_replica && live < voters {
+        // The leader is a voter: with half of them gone nothing can be committed.
+        return if live * 2 <= voters {
+            CopyClass::Unavailable
+        } else if live == 1 {
+            CopyClass::LastCopy
+        } else {
+            CopyClass::UnderReplicated
+        };
+    }
+    if adds_replica && live == 1 && is_restore(assignment) {
+        return CopyClass::LastCopy;
+    }
+    match assignment.move_.as_ref().map(|m| m.reason) {
+        Some(MoveReason::Drain) => CopyClass::Drain,
+        Some(MoveReason::Spread) => CopyClass::Spread,
+        Some(
+            MoveReason::StreamBalance
+            | MoveReason::TotalBalance
+            | MoveReason::Load
+            | MoveReason::Operator,
+        ) => CopyClass::Balance,
+        Some(MoveReason::Restore) | None => CopyClass::UnderReplicated,
+    }
+}
+
+fn is_restore(assignment: &Assignment) -> bool {
+    assignment.move_.as_ref().is_none_or(|m| m.reason == MoveReason::Restore)
+}
+
+/// Followers before the leader: it serves the requests as well.
+fn sources(world: &World, assignment: &Assignment) -> Vec<BrokerId> {
+    let serving = |broker: &&BrokerId| world.is_serving(broker);
+    let follows = |broker: &&BrokerId| {
+        let report = world.reports.get(&(assignment.shard.clone(), (*broker).clone()));
+        report.is_some_and(|r| r.phase == Some(Phase::Following) && r.caught_up)
+    };
+    let followers = assignment.followers.iter().filter(serving);
+    let (level, behind): (Vec<&BrokerId>, Vec<&BrokerId>) = followers.partition(follows);
+    level
+        .into_iter()
+        .chain(assignment.leader.iter().filter(serving))
+        .chain(behind)
+        .cloned()
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "jobs_tests.rs"]
+mod tests;

@@ -20,6 +20,8 @@ mod leftovers;
 mod measuring;
 mod registration;
 mod reports;
+mod switchover;
 mod watching;
+mod wiring;
 
 pub use app::run_with;

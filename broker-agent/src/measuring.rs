@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_coordination::{LeaseId, Session, Store};
 use evenkeel_model::keys::Keys;
-use evenkeel_model::{BrokerId, Registration, encode};
+use evenkeel_model::{BrokerId, Phase, Registration, Role, encode};
 use evenkeel_runtime::Clock;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -50,7 +50,7 @@ impl Measuring {
             let now = Instant::now();
             let reading = self.machine.as_ref().map(Machine::read).unwrap_or_default();
             let counters = self.host.counters();
-            gauges(&counters, &mut lagging);
+            self.gauges(&counters, &mut lagging);
             meter.add(&reading, counters, now - last);
             last = now;
             samples += 1;
@@ -78,6 +78,28 @@ impl Measuring {
         written.is_ok()
     }
 
+    /// `lagging` remembers the followers, so that one that is followed no more is set to 0.
+    fn gauges(&self, counters: &[ShardCounters], lagging: &mut BTreeMap<BrokerId, u64>) {
+        lagging.values_mut().for_each(|lag| *lag = 0);
+        for (follower, lag) in counters.iter().flat_map(|c| &c.follower_lag) {
+            let worst = lagging.entry(follower.clone()).or_default();
+            *worst = (*worst).max(*lag);
+        }
+        for (follower, lag) in lagging.iter() {
+            metrics::replication_lag(follower, *lag);
+        }
+        metrics::stored_bytes(counters.iter().map(|c| c.size_bytes).sum());
+        let held: Vec<(Role, Phase)> = counters
+            .iter()
+            .filter_map(|c| self.host.watch(&c.shard))
+            .map(|watch| (watch.borrow().role, watch.borrow().phase))
+            .collect();
+        for role in [Role::Leader, Role::Follower, Role::Successor, Role::Joining] {
+            metrics::shards(role.as_str(), held.iter().filter(|(r, _)| *r == role).count());
+        }
+        metrics::halted(held.iter().filter(|(_, p)| *p == Phase::Halted).count());
+    }
+
     fn follow_weight(&self, reading: &Reading) {
         let Some(cpus) = reading.cpus.filter(|_| !self.weight_is_configured) else { return };
         self.registration.send_if_modified(|registration| {
@@ -88,20 +110,4 @@ impl Measuring {
             changed
         });
     }
-}
-
-/// `lagging` remembers the followers, so that one that is followed no more is set to 0.
-fn gauges(counters: &[ShardCounters], lagging: &mut BTreeMap<BrokerId, u64>) {
-    lagging.values_mut().for_each(|lag| *lag = 0);
-    for (follower, lag) in counters.iter().flat_map(|c| &c.follower_lag) {
-        let worst = lagging.entry(follower.clone()).or_default();
-        *worst = (*worst).max(*lag);
-    }
-    for (follower, lag) in lagging.iter() {
-        metrics::replication_lag(follower, *lag);
-    }
-    metrics::stored_bytes(counters.iter().map(|c| c.size_bytes).sum());
-    let led = counters.iter().filter(|c| c.leads).count();
-    metrics::shards("leader", led);
-    metrics::shards("other", counters.len() - led);
 }

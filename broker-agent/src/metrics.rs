@@ -8,10 +8,13 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use crate::duties::Refused;
 use crate::gateway::holding::Ended;
 
+const SWITCHOVER_SECONDS: &str = "evenkeel_broker_shard_switchover_seconds";
 const HELD: &str = "evenkeel_broker_shard_move_held_total";
 const HOLD_SECONDS: &str = "evenkeel_broker_shard_move_hold_seconds";
 const HOLD_REFUSED: &str = "evenkeel_broker_shard_move_hold_refused_total";
 const REQUEST_SECONDS: &str = "evenkeel_broker_request_duration_seconds";
+const PUBLISHED_RECORDS: &str = "evenkeel_broker_published_records_total";
+const PUBLISHED_BYTES: &str = "evenkeel_broker_published_bytes_total";
 const REQUESTS: &str = "evenkeel_broker_requests_total";
 const SHED: &str = "evenkeel_broker_requests_shed_total";
 const FORWARDED: &str = "evenkeel_broker_publishes_forwarded_total";
@@ -34,10 +37,16 @@ const THROTTLE_P99: &str = "evenkeel_broker_throttle_p99_seconds";
 
 /// Describes everything to the recorder, once per process.
 pub fn describe() {
+    describe_histogram!(
+        SWITCHOVER_SECONDS,
+        "From the fence to serving, of shards handed over to this broker"
+    );
     describe_counter!(HELD, "Publishes held while their shard was between two leaders");
     describe_histogram!(HOLD_SECONDS, "How long publishes were held");
     describe_counter!(HOLD_REFUSED, "Publishes refused after or instead of being held");
     describe_histogram!(REQUEST_SECONDS, "Publishes served here, from arrival to answer");
+    describe_counter!(PUBLISHED_RECORDS, "Records acknowledged by this broker as leader");
+    describe_counter!(PUBLISHED_BYTES, "Payload bytes acknowledged by this broker as leader");
     describe_counter!(REQUESTS, "Client requests by call and outcome");
     describe_counter!(SHED, "Client requests refused at once because of too many others");
     describe_counter!(FORWARDED, "Publishes sent on to the shard's leader");
@@ -59,6 +68,11 @@ pub fn describe() {
     describe_gauge!(THROTTLE_P99, "Own request p99 that the copy controller last saw");
 }
 
+/// A shard was handed over to this broker.
+pub fn switchover_seconds(took: Duration) {
+    histogram!(SWITCHOVER_SECONDS).record(took.as_secs_f64());
+}
+
 /// A publish began to wait.
 pub fn held() {
     counter!(HELD).increment(1);
@@ -75,8 +89,10 @@ pub fn hold_refused(ended: Ended) {
 }
 
 /// A publish was served here.
-pub fn request_seconds(took: Duration) {
+pub fn published(took: Duration, records: usize, bytes: u64) {
     histogram!(REQUEST_SECONDS).record(took.as_secs_f64());
+    counter!(PUBLISHED_RECORDS).increment(records as u64);
+    counter!(PUBLISHED_BYTES).increment(bytes);
 }
 
 /// A client's request was answered. `outcome` is `ok` or a stable refusal word.

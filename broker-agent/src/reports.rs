@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::metrics;
+use crate::switchover::Switchovers;
 
 /// Before a failed write is tried again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -85,6 +86,7 @@ pub(crate) struct ReportWriter {
     pub(crate) incarnation: u64,
     pub(crate) edges: mpsc::UnboundedReceiver<ShardReport>,
     pub(crate) held: watch::Receiver<BTreeSet<ShardKey>>,
+    pub(crate) switchovers: Switchovers,
 }
 
 impl ReportWriter {
@@ -132,6 +134,9 @@ impl ReportWriter {
 
     /// A shard is known as held before the host hears of it, so an edge about another is late.
     fn take_in(&self, outbox: &mut Outbox, report: ShardReport) {
+        if let Some(took) = self.switchovers.reported(&report) {
+            metrics::switchover_seconds(took);
+        }
         if self.held.borrow().contains(&report.shard) {
             outbox.edge(report);
         }

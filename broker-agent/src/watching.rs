@@ -16,6 +16,7 @@ use crate::duties::{Duties, Refused};
 use crate::host::ShardHost;
 use crate::metrics;
 use crate::routes::{Elected, Fact, Routes};
+use crate::switchover::Switchovers;
 
 /// Changes taken in at once.
 const BATCH_MAX: usize = 1024;
@@ -43,6 +44,7 @@ pub(crate) struct Watching {
     pub(crate) host: Arc<dyn ShardHost>,
     pub(crate) own: watch::Sender<OwnKey>,
     pub(crate) held: watch::Sender<BTreeSet<ShardKey>>,
+    pub(crate) switchovers: Switchovers,
 }
 
 /// The prefixes to watch.
@@ -126,6 +128,7 @@ impl Watching {
             Ok(Some(told)) => {
                 let (role, generation) = (told.role.as_str(), told.assignment.generation);
                 tracing::debug!(%shard, role, generation, "told");
+                self.switchovers.told(&self.me, &told.assignment);
                 // Before the host can report about it.
                 self.held.send_if_modified(|held| held.insert(shard.clone()));
                 self.host.apply(told).await;

@@ -27,7 +27,7 @@ pub fn seal(first_offset: u64, end_offset: u64, frames: Bytes, standing: Standin
         level: end_offset >= standing.committed,
         committed: standing.committed,
         bytes_remaining: standing.bytes_remaining,
-        frames: frames.into(),
+        frames,
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
         moved.first_offset = 6;
         assert!(!is_intact(&moved));
         let mut changed = sealed;
-        changed.frames = b"Frames".to_vec().into();
+        changed.frames = Bytes::from_static(b"Frames");
         assert!(!is_intact(&changed));
         let behind = seal(5, 8, Bytes::new(), standing);
         assert!(!behind.level);

@@ -122,7 +122,7 @@ impl Publish<'_> {
         let result = self.gateway.host.publish(&self.shard, self.records()).await;
         let error = match result {
             Ok(published) => {
-                self.gateway.served(started.elapsed());
+                self.gateway.served(started.elapsed(), &self.request.records);
                 if let Some(last) = self.request.records.last() {
                     self.gateway.activity.published(&self.shard, last.producer_id);
                 }

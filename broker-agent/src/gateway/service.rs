@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_model::{BrokerId, ShardKey};
 use evenkeel_proto::data::shards_server::{Shards, ShardsServer};
 use evenkeel_proto::data::{
-    DescribeRequest, DescribeResponse, PublishRequest, PublishResponse, SubscribeRequest,
+    DescribeRequest, DescribeResponse, PublishRequest, PublishResponse, Record, SubscribeRequest,
     SubscribeResponse,
 };
 use evenkeel_proto::refusal::{Reason, refuse, refuse_for};
@@ -95,6 +95,12 @@ impl Gateway {
         (self.requests_max - self.permits.available_permits()) as u64
     }
 
+    pub(super) fn served(&self, took: Duration, records: &[Record]) {
+        self.latency.record(took);
+        let bytes = records.iter().map(|record| record.payload.len() as u64).sum();
+        metrics::published(took, records.len(), bytes);
+    }
+
     /// Nothing queues without bound: over the limit a request is refused at once.
     fn admit(&self) -> Result<OwnedSemaphorePermit, Status> {
         self.permits.clone().try_acquire_owned().map_err(|_| {
@@ -149,12 +155,5 @@ impl Shards for Gateway {
         let result = self.describe_stream(&request.into_inner());
         metrics::request("describe", outcome(&result));
         result.map(Response::new)
-    }
-}
-
-impl Gateway {
-    pub(super) fn served(&self, took: Duration) {
-        self.latency.record(took);
-        metrics::request_seconds(took);
     }
 }

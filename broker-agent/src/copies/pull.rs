@@ -37,6 +37,7 @@ const MESSAGE_MAX_BYTES: usize = 8 << 20;
 
 /// For the assignment to reach this broker, when the migrator was faster.
 const ASSIGNMENT_LIMIT: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Before another attempt, and how many in a row without a record in between.
 const RETRY: Duration = Duration::from_millis(500);
@@ -129,10 +130,13 @@ impl Pull {
         let mut started = false;
         loop {
             let before = self.bytes;
-            let result = self.attempt(&mut started).await;
-            let Err(failed) = result else {
-                tracing::info!(shard = %self.order.shard, bytes = self.bytes, "copy level");
-                return self.note("level", String::new());
+            let failed = match self.attempt(&mut started).await {
+                // Near enough to the leader for it to ship the rest itself.
+                Err(Failed::Here(ShardError::TakesNoCopy)) if self.learns() == Some(true) => {
+                    return self.level();
+                }
+                Ok(()) => return self.level(),
+                Err(failed) => failed,
             };
             failures = if self.bytes > before { 1 } else { failures + 1 };
             let (shard, source) = (&self.order.shard, &self.order.source);
@@ -146,6 +150,20 @@ impl Pull {
             self.note("running", failed.to_string());
             sleep(RETRY).await;
         }
+    }
+
+    fn level(&self) {
+        tracing::info!(shard = %self.order.shard, bytes = self.bytes, "copy level");
+        self.note("level", String::new());
+    }
+
+    /// Whether this broker is to be copied to, once it knows the order's generation.
+    fn learns(&self) -> Option<bool> {
+        let watch = self.to.host.watch(&self.order.shard)?;
+        let status = watch.borrow();
+        let learns = matches!(status.role, Role::Successor | Role::Joining);
+        let known = status.assignment.generation;
+        (known >= self.order.generation).then_some(learns && known == self.order.generation)
     }
 
     /// Throws away what cannot be built upon.
@@ -189,20 +207,9 @@ impl Pull {
         let generation = self.order.generation;
         let found = timeout(ASSIGNMENT_LIMIT, async {
             loop {
-                let Some(mut watch) = self.to.host.watch(&self.order.shard) else {
-                    sleep(Duration::from_millis(20)).await;
-                    continue;
-                };
-                let (role, known) = {
-                    let status = watch.borrow_and_update();
-                    (status.role, status.assignment.generation)
-                };
-                if known >= generation {
-                    let learns = matches!(role, Role::Successor | Role::Joining);
-                    return learns && known == generation;
-                }
-                if watch.changed().await.is_err() {
-                    sleep(Duration::from_millis(20)).await;
+                match self.learns() {
+                    Some(learns) => return learns,
+                    None => sleep(LOOK_AGAIN).await,
                 }
             }
         });

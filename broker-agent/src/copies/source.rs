@@ -152,7 +152,7 @@ fn status_of(shard: &ShardKey, error: &ShardError) -> Status {
             let metadata = metadata.each_ref().map(|(k, v)| (*k, v.as_str()));
             ("diverged", refuse_with(Reason::Conflict, detail, &metadata))
         }
-        ShardError::BadFrames(_) | ShardError::Storage(_) => {
+        ShardError::BadFrames(_) | ShardError::Storage(_) | ShardError::TakesNoCopy => {
             ("storage", refuse(Reason::ShardUnavailable, detail))
         }
     };

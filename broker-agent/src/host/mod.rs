@@ -7,6 +7,8 @@
 //! **Invariant:** the host never leads a shard without an assignment that names this broker, nor
 //! while [`Surroundings::is_alive`] is false.
 
+pub mod builtin;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -148,6 +150,9 @@ pub enum ShardError {
     /// The destination's log and the source's are not the same up to the start offset.
     #[error("the copy diverges from its source before offset {0}")]
     Diverged(u64),
+    /// A copy came to a replica that is no learner, or that its leader feeds already.
+    #[error("this replica takes no copy: it is no learner, or its leader feeds it already")]
+    TakesNoCopy,
     /// The frames do not follow the log's end, or their checksums fail.
     #[error("unusable frames: {0}")]
     BadFrames(String),

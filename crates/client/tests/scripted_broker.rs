@@ -1,5 +1,7 @@
 //! The client against brokers that follow a script: every way in which a call can go wrong.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::pin::Pin;

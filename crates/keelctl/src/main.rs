@@ -1,1 +1,5 @@
-fn main() {}
+//! `keelctl`.
+
+fn main() -> std::process::ExitCode {
+    evenkeel_keelctl::main()
+}

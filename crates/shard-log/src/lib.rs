@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** no clock and no randomness; the only I/O is what [`storage`] does.
 
+mod frames;
 mod log;
 mod memo;
 mod message;
@@ -11,6 +12,7 @@ mod record;
 mod replica;
 pub mod storage;
 
+pub use frames::{FrameError, decode_frames, encode_frames};
 pub use log::{Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail};
 pub use memo::Memo;
 pub use message::{Action, Answer, Append, Draft, Event, Output, Refusal, Request};

@@ -22,6 +22,20 @@ impl ReadLimit {
 }
 
 impl Log {
+    /// Whether a read from `offset` needs no file.
+    pub fn is_in_memory(&self, offset: u64) -> bool {
+        offset >= self.end() || self.tail.front().is_some_and(|oldest| offset >= oldest.offset)
+    }
+
+    /// Bytes of records between two offsets, to within a few KiB.
+    pub fn bytes_between(&self, from: u64, to: u64) -> u64 {
+        let parts = self.segments.iter().map(|segment| {
+            let (from, to) = (from.max(segment.base), to.min(segment.end));
+            if from < to { segment.place(to).saturating_sub(segment.place(from)) } else { 0 }
+        });
+        parts.sum()
+    }
+
     /// Reads consecutive records from `from`; none if it is at or past the end.
     pub fn read(&self, from: u64, limit: ReadLimit) -> Result<Vec<Record>, LogError> {
         let until = limit.until.min(self.end());

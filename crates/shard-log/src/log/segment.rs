@@ -217,6 +217,11 @@ impl Segment {
         after.checked_sub(1).map_or((self.base, PREFIX_BYTES), |i| self.index[i])
     }
 
+    /// About where in the file an offset is.
+    pub(super) fn place(&self, offset: u64) -> u64 {
+        if offset >= self.end { self.bytes } else { self.place_before(offset).1 }
+    }
+
     /// Drops every record from `offset` on.
     pub(super) fn truncate(&mut self, storage: &dyn Storage, offset: u64) -> Result<(), LogError> {
         let (mut kept, mut bytes) = self.place_before(offset);

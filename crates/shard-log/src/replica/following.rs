@@ -242,8 +242,7 @@ impl Replica {
     /// A copy may write only to a learner that no leader counts.
     fn check_learner(&self) -> Result<(), CopyRefusal> {
         let is_learner = matches!(self.role(), Some(Role::Successor | Role::Joining));
-        let is_counted = self.memo.level_at == self.generation();
-        if !is_learner || is_counted || self.halted.is_some() || self.leads() {
+        if !is_learner || self.is_level() || self.halted.is_some() || self.leads() {
             return Err(CopyRefusal::NoLearner);
         }
         Ok(())

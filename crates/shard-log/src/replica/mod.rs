@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use evenkeel_model::{Assignment, BrokerId, Role, ShardKey, ShardReport};
 
-use crate::log::{Log, LogConfig, LogError, TornTail};
+use crate::log::{Log, LogConfig, LogError, SyncJob, TornTail};
 use crate::memo::Memo;
 use crate::message::{Action, Answer, Event, Output, Refusal};
 use crate::record::{Position, Term};
@@ -299,6 +299,11 @@ impl Replica {
     /// The log.
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// A sync of what was written and not yet begun to be synced, for closing.
+    pub fn begin_sync(&mut self) -> Option<SyncJob> {
+        self.log.begin_sync()
     }
 
     /// How far the log goes.

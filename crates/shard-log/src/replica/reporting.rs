@@ -10,8 +10,8 @@ impl Replica {
     pub fn current_report(&self) -> Option<ShardReport> {
         let held = self.memo.held.as_ref()?;
         let role = held.role_of(&self.me)?;
-        let phase = self.phase(role);
-        let is_level = self.memo.level_at == held.generation;
+        let phase = self.phase_as(role);
+        let is_level = self.is_level();
         let within = self.lag.is_none_or(|lag| lag <= self.config.lag_bound_records);
         let follows = matches!(phase, Phase::Following | Phase::Copying);
         let tells_lag = follows && (is_level || role == Role::Successor);
@@ -29,8 +29,21 @@ impl Replica {
         })
     }
 
-    /// What this replica is doing.
-    fn phase(&self, role: Role) -> Phase {
+    /// What this replica is doing, for those who want to use it now: a leader that carries on into
+    /// the next generation serves, although it reports so only when its start is committed.
+    pub fn phase(&self) -> Option<Phase> {
+        let phase = self.phase_as(self.role()?);
+        let serves = self.halted.is_none() && self.serving_term().is_some();
+        Some(if serves { Phase::Serving } else { phase })
+    }
+
+    /// Whether its leader of the held generation said that it holds everything committed.
+    pub fn is_level(&self) -> bool {
+        self.memo.level_at != 0 && self.memo.level_at == self.generation()
+    }
+
+    /// What this replica reports that it is doing.
+    fn phase_as(&self, role: Role) -> Phase {
         if self.halted.is_some() {
             return Phase::Halted;
         }

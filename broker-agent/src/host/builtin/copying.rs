@@ -1,0 +1,173 @@
+//! Either end of a shard's copy.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use evenkeel_model::{Generation, Role, ShardKey};
+use evenkeel_shard_log::{
+    CopyRefusal, ReadLimit, Record, Replica, decode_frames, encode_frames,
+};
+
+use super::clients::storage_error;
+use super::shard::{Shard, off_the_runtime};
+use super::{CopyChunk, CopyPosition, Hosted, RangeDigest, ShardError};
+
+/// Bytes that a digest reads before it lets others have their turn.
+const DIGEST_STEP_BYTES: usize = 256 << 10;
+
+impl Hosted {
+    fn held_shard(&self, shard: &ShardKey) -> Result<Arc<Shard>, ShardError> {
+        self.shard(shard).ok_or(ShardError::NotHeld)
+    }
+
+    /// Reads past what is cached with other tasks out of the way.
+    fn read_records(
+        &self,
+        replica: &Replica,
+        from: u64,
+        limit: ReadLimit,
+    ) -> Result<Vec<Record>, ShardError> {
+        let blocking = self.equipment.disks.is_blocking() && !replica.log().is_in_memory(from);
+        off_the_runtime(blocking, || replica.log().read(from, limit)).map_err(storage_error)
+    }
+
+    pub(super) fn copy_read(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+        from_offset: u64,
+        start_generation: Generation,
+        max_bytes: usize,
+    ) -> Result<CopyChunk, ShardError> {
+        let shard = self.held_shard(shard)?;
+        let read = shard.look(|replica| {
+            let known = replica.assignment().map_or(0, |a| a.generation);
+            if generation < known {
+                return Err(ShardError::Stale { given: generation, known });
+            }
+            let log = replica.log();
+            let before = log.term_before(from_offset);
+            let differs = before.is_some_and(|term| term.generation != start_generation);
+            if start_generation != 0 && differs {
+                return Err(ShardError::Diverged(from_offset));
+            }
+            let committed = replica.copyable_end();
+            let limit = ReadLimit::bytes(committed, max_bytes);
+            let records = self.read_records(replica, from_offset, limit)?;
+            let end_offset = records.last().map_or(from_offset, |r| r.offset + 1);
+            let bytes_remaining = log.bytes_between(end_offset, committed);
+            Ok((records, end_offset, committed, bytes_remaining))
+        });
+        let (records, end_offset, committed, bytes_remaining) =
+            read.ok_or(ShardError::NotHeld)??;
+        let frames = encode_frames(&records);
+        Ok(CopyChunk { frames, end_offset, committed, bytes_remaining })
+    }
+
+    pub(super) async fn digest(
+        &self,
+        shard: &ShardKey,
+        from_offset: u64,
+        to_offset: u64,
+    ) -> Result<RangeDigest, ShardError> {
+        let shard = self.held_shard(shard)?;
+        let mut digest = RangeDigest { crc32c: 0, bytes: 0, to_offset: from_offset };
+        loop {
+            let read = shard.look(|replica| {
+                let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
+                let end =
+                    if learns { replica.log().synced_end() } else { replica.copyable_end() };
+                let limit = ReadLimit::bytes(end.min(to_offset), DIGEST_STEP_BYTES);
+                self.read_records(replica, digest.to_offset, limit)
+            });
+            let records = read.ok_or(ShardError::NotHeld)??;
+            let Some(last) = records.last() else { return Ok(digest) };
+            digest.to_offset = last.offset + 1;
+            let frames = encode_frames(&records);
+            digest.crc32c = crc32c::crc32c_append(digest.crc32c, &frames);
+            digest.bytes += frames.len() as u64;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(super) fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
+        let shard = self.held_shard(shard)?;
+        shard.look(position).ok_or(ShardError::NotHeld)
+    }
+
+    pub(super) async fn copy_append(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+        first_offset: u64,
+        frames: Bytes,
+    ) -> Result<CopyPosition, ShardError> {
+        let records = decode_frames(&frames).map_err(|e| ShardError::BadFrames(e.to_string()))?;
+        if records.first().is_some_and(|first| first.offset != first_offset) {
+            let detail = format!("the first record is not at offset {first_offset}");
+            return Err(ShardError::BadFrames(detail));
+        }
+        let shard = self.held_shard(shard)?;
+        self.change_learner(&shard, generation, |now, replica| replica.copy_append(now, &records))
+            .await
+    }
+
+    pub(super) async fn copy_truncate(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+        to_offset: u64,
+    ) -> Result<CopyPosition, ShardError> {
+        let shard = self.held_shard(shard)?;
+        self.change_learner(&shard, generation, |now, replica| {
+            replica.copy_truncate(now, to_offset)
+        })
+        .await
+    }
+
+    /// Changes a learner's log and waits until the change is durable.
+    async fn change_learner(
+        &self,
+        shard: &Arc<Shard>,
+        generation: Generation,
+        change: impl FnOnce(u64, &mut Replica) -> Result<u64, CopyRefusal>,
+    ) -> Result<CopyPosition, ShardError> {
+        let mut durable = shard.watch_durable();
+        let changed = shard.change(|now, replica| {
+            let known = replica.assignment().map_or(0, |a| a.generation);
+            if generation != known {
+                return Err(ShardError::Stale { given: generation, known });
+            }
+            let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
+            if learns && replica.is_level() {
+                // The leader feeds it from here on, and this is a repetition.
+                return Ok(replica.log().synced_end());
+            }
+            let blocking = self.equipment.disks.is_blocking();
+            off_the_runtime(blocking, || change(now, replica)).map_err(copy_error)
+        });
+        let end = changed.ok_or(ShardError::NotHeld)??;
+        while *durable.borrow_and_update() < end {
+            let halted = shard.look(|replica| replica.halted().map(str::to_owned));
+            if let Some(detail) = halted.ok_or(ShardError::NotHeld)? {
+                return Err(ShardError::Storage(detail));
+            }
+            durable.changed().await.map_err(|_| ShardError::NotHeld)?;
+        }
+        shard.look(position).ok_or(ShardError::NotHeld)
+    }
+}
+
+fn copy_error(refusal: CopyRefusal) -> ShardError {
+    match refusal {
+        CopyRefusal::NoLearner => ShardError::NotHeld,
+        CopyRefusal::Gap { .. } => ShardError::BadFrames(refusal.to_string()),
+        CopyRefusal::Log(error) => storage_error(error),
+    }
+}
+
+fn position(replica: &Replica) -> CopyPosition {
+    let end_offset = replica.log().synced_end();
+    let term = replica.log().term_before(end_offset);
+    CopyPosition { end_offset, last_generation: term.map_or(0, |t| t.generation) }
+}

@@ -1,0 +1,238 @@
+//! The built-in shard host: replicated logs on this broker's disk.
+//!
+//! One state machine per held shard decides; its driver here reads and writes for it. What the
+//! state machine asks of a disk that may be slow runs off the async runtime.
+
+mod clients;
+mod copying;
+pub mod disks;
+mod peers;
+mod shard;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenkeel_model::{BrokerShard, Generation, ShardKey};
+use evenkeel_runtime::Clock;
+use evenkeel_shard_log::{LogConfig, ReplicaConfig};
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::Instant;
+
+use super::{
+    CopyChunk, CopyPosition, HostContext, NewRecord, OpenHost, PublishError, Published,
+    RangeDigest, ReadBatch, ShardCounters, ShardError, ShardHost, ShardStatus, Surroundings,
+};
+use disks::{Disks, FileDisks};
+use peers::{Answering, Peers};
+use shard::{Equipment, Shard, off_the_runtime};
+
+/// Before a shard that could not be opened is opened again.
+const REOPEN_AFTER: Duration = Duration::from_secs(5);
+
+/// Opens the host on the directory of its context.
+pub async fn open(context: HostContext) -> anyhow::Result<OpenHost> {
+    let disks = FileDisks::open(context.data_dir.clone())
+        .map_err(|e| anyhow::anyhow!("cannot open {}: {e}", context.data_dir.display()))?;
+    Ok(open_on(context, Arc::new(disks)))
+}
+
+/// Opens the host on other disks, such as those of a simulation.
+pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
+    let config = ReplicaConfig {
+        log: LogConfig { segment_bytes: context.log.segment_bytes, ..LogConfig::default() },
+        ..ReplicaConfig::default()
+    };
+    let peers =
+        Peers { network: context.network, surroundings: context.surroundings.clone() };
+    let hosted = Arc::new(Hosted {
+        equipment: Equipment {
+            me: context.broker,
+            disks,
+            config,
+            fsync: context.log.fsync,
+            peers,
+            reports: context.reports,
+            started: Instant::now(),
+        },
+        clock: context.clock,
+        surroundings: context.surroundings,
+        record_max_bytes: context.log.record_max_bytes as usize,
+        shards: Mutex::default(),
+        changing: AsyncMutex::new(()),
+    });
+    let server = Answering::server(&hosted);
+    OpenHost {
+        host: Arc::new(BuiltinHost { hosted }),
+        serve: Box::new(move |services| services.add(server)),
+    }
+}
+
+/// Everything held on this broker.
+struct Hosted {
+    equipment: Equipment,
+    clock: Clock,
+    surroundings: Arc<dyn Surroundings>,
+    record_max_bytes: usize,
+    shards: Mutex<BTreeMap<ShardKey, Arc<Shard>>>,
+    /// Held while a shard is opened, closed or erased.
+    changing: AsyncMutex<()>,
+}
+
+impl Hosted {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<ShardKey, Arc<Shard>>> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shard(&self, key: &ShardKey) -> Option<Arc<Shard>> {
+        self.held().get(key).cloned()
+    }
+
+    async fn apply(self: &Arc<Self>, told: BrokerShard) {
+        let _changing = self.changing.lock().await;
+        let key = told.assignment.shard.clone();
+        if let Some(shard) = self.shard(&key)
+            && shard.apply(&told)
+        {
+            return;
+        }
+        self.open(key, told);
+    }
+
+    fn open(self: &Arc<Self>, key: ShardKey, told: BrokerShard) {
+        let shard = Shard::open(key.clone(), &told, self.equipment.clone());
+        self.held().insert(key.clone(), shard.clone());
+        if shard.apply(&told) {
+            return;
+        }
+        // What failed may be mended by people, such as a disk that is full.
+        let hosted = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(REOPEN_AFTER).await;
+            let Some(hosted) = hosted.upgrade() else { return };
+            let _changing = hosted.changing.lock().await;
+            let is_same = hosted.shard(&key).is_some_and(|held| Arc::ptr_eq(&held, &shard));
+            if is_same {
+                hosted.open(key, told);
+            }
+        });
+    }
+}
+
+/// The host that the agent talks to.
+struct BuiltinHost {
+    hosted: Arc<Hosted>,
+}
+
+#[tonic::async_trait]
+impl ShardHost for BuiltinHost {
+    async fn apply(&self, told: BrokerShard) {
+        self.hosted.apply(told).await;
+    }
+
+    async fn release(&self, shard: &ShardKey) {
+        let _changing = self.hosted.changing.lock().await;
+        let released = self.hosted.held().remove(shard);
+        if let Some(released) = released {
+            released.close();
+        }
+    }
+
+    async fn erase(&self, shard: &ShardKey) {
+        let _changing = self.hosted.changing.lock().await;
+        if self.hosted.shard(shard).is_some() {
+            return;
+        }
+        let disks = &self.hosted.equipment.disks;
+        if let Err(error) = off_the_runtime(disks.is_blocking(), || disks.remove(shard)) {
+            tracing::warn!(%shard, %error, "shard's bytes were not erased");
+        }
+    }
+
+    async fn publish(
+        &self,
+        shard: &ShardKey,
+        records: Vec<NewRecord>,
+    ) -> Result<Published, PublishError> {
+        self.hosted.publish(shard, records).await
+    }
+
+    async fn read(
+        &self,
+        shard: &ShardKey,
+        from_offset: u64,
+        max_bytes: usize,
+    ) -> Result<ReadBatch, ShardError> {
+        self.hosted.read(shard, from_offset, max_bytes)
+    }
+
+    fn watch(&self, shard: &ShardKey) -> Option<watch::Receiver<ShardStatus>> {
+        self.hosted.shard(shard).map(|shard| shard.watch())
+    }
+
+    fn counters(&self) -> Vec<ShardCounters> {
+        let shards: Vec<Arc<Shard>> = self.hosted.held().values().cloned().collect();
+        shards.iter().filter_map(|shard| clients::counters(shard)).collect()
+    }
+
+    fn stored(&self) -> Vec<ShardKey> {
+        let disks = &self.hosted.equipment.disks;
+        off_the_runtime(disks.is_blocking(), || disks.list()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "stored shards cannot be listed");
+            Vec::new()
+        })
+    }
+
+    async fn copy_read(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+        from_offset: u64,
+        start_generation: Generation,
+        max_bytes: usize,
+    ) -> Result<CopyChunk, ShardError> {
+        self.hosted.copy_read(shard, generation, from_offset, start_generation, max_bytes)
+    }
+
+    async fn digest(
+        &self,
+        shard: &ShardKey,
+        from_offset: u64,
+        to_offset: u64,
+    ) -> Result<RangeDigest, ShardError> {
+        self.hosted.digest(shard, from_offset, to_offset).await
+    }
+
+    async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
+        self.hosted.copy_position(shard)
+    }
+
+    async fn copy_append(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+        first_offset: u64,
+        frames: Bytes,
+    ) -> Result<CopyPosition, ShardError> {
+        self.hosted.copy_append(shard, generation, first_offset, frames).await
+    }
+
+    async fn copy_truncate(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+        to_offset: u64,
+    ) -> Result<CopyPosition, ShardError> {
+        self.hosted.copy_truncate(shard, generation, to_offset).await
+    }
+
+    async fn close(&self) {
+        let _changing = self.hosted.changing.lock().await;
+        let shards = std::mem::take(&mut *self.hosted.held());
+        for shard in shards.values() {
+            shard.close();
+        }
+    }
+}

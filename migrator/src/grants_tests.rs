@@ -97,7 +97,11 @@ fn rooms() -> impl Strategy<Value = Room> {
     })
 }
 
-fn used(wants: &[Want], allotted: &[Allotment], end: impl Fn(&Want) -> &BrokerId) -> BTreeMap<BrokerId, u64> {
+fn used(
+    wants: &[Want],
+    allotted: &[Allotment],
+    end: impl Fn(&Want) -> &BrokerId,
+) -> BTreeMap<BrokerId, u64> {
     let mut used = BTreeMap::new();
     for (want, allotment) in wants.iter().zip(allotted) {
         *used.entry(end(want).clone()).or_insert(0) += allotment.bytes;

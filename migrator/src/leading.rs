@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_coordination::{Election, Lease, Leadership, Revision, Session, Store, Token, View};
+use evenkeel_coordination::{Election, Leadership, Lease, Revision, Session, Store, Token, View};
 use evenkeel_model::keys::Keys;
 use evenkeel_proto::migrations::MigratorMessage;
 use evenkeel_runtime::{Clock, Shutdown};
@@ -79,8 +79,7 @@ impl Leader {
             keys: self.keys.clone(),
         };
         let writing = tokio::spawn(writer.run(changes));
-        let settings =
-            Settings { token: token.create_revision, ..self.settings.clone() };
+        let settings = Settings { token: token.create_revision, ..self.settings.clone() };
         let turn = Turn {
             started: Instant::now(),
             clock: self.clock.clone(),

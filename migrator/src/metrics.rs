@@ -84,11 +84,7 @@ pub fn leading(leads: bool) {
 }
 
 /// What stands after a round.
-pub fn round(
-    copies: &BTreeMap<ShardKey, Copy>,
-    nodes: &BTreeMap<BrokerId, Node>,
-    now: Duration,
-) {
+pub fn round(copies: &BTreeMap<ShardKey, Copy>, nodes: &BTreeMap<BrokerId, Node>, now: Duration) {
     for class in CopyClass::ALL {
         let of_class = || copies.values().filter(move |copy| copy.job.class == class);
         for state in State::ALL {

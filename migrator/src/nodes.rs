@@ -114,7 +114,8 @@ mod tests {
     fn the_rate_is_the_share_of_the_link_under_the_cap_and_its_owner_is_named() {
         let at = Duration::from_secs;
         let mut node = Node::new(1000, at(0));
-        let seen = |node: &Node, now| (node.bytes_per_second(at(now)), node.owner(at(now)).to_owned());
+        let seen =
+            |node: &Node, now| (node.bytes_per_second(at(now)), node.owner(at(now)).to_owned());
         assert_eq!(seen(&node, 0), (200, "start".to_owned()));
         node.status = status(1, 0.5, "ceiling");
         assert_eq!(seen(&node, 2), (500, "ceiling".to_owned()));

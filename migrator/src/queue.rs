@@ -121,8 +121,7 @@ mod tests {
     #[test]
     fn a_running_copy_yields_to_a_higher_class_only() {
         let running = Waiting { running: true, ..copy(0, CopyClass::UnderReplicated, 5) };
-        let short =
-            Waiting { remaining: Some(1), ..copy(1, CopyClass::UnderReplicated, 1) };
+        let short = Waiting { remaining: Some(1), ..copy(1, CopyClass::UnderReplicated, 1) };
         let slots = Slots { cluster: 8, per_node: 1 };
         let selected = select(vec![short.clone(), running.clone()], slots);
         assert_eq!(numbers(&selected), [0]);
@@ -145,9 +144,8 @@ mod tests {
             ends(3, "c", "d"),
             ends(4, "d", "e"),
         ];
-        let at_once = |cluster, per_node| {
-            numbers(&select(queue.clone(), Slots { cluster, per_node }))
-        };
+        let at_once =
+            |cluster, per_node| numbers(&select(queue.clone(), Slots { cluster, per_node }));
         assert_eq!(at_once(8, 1), [0, 3, 4]);
         assert_eq!(at_once(8, 2), [0, 1, 2, 3, 4]);
         assert_eq!(at_once(1, 2), [0]);

@@ -88,8 +88,12 @@ impl Migrations for MigrationsService {
             0 => Write::Delete { key },
             _ => {
                 let at_ms = self.clock.now_ms();
-                let record =
-                    LimitRecord { v: RECORD_VERSION, broker: broker.clone(), bytes_per_second, at_ms };
+                let record = LimitRecord {
+                    v: RECORD_VERSION,
+                    broker: broker.clone(),
+                    bytes_per_second,
+                    at_ms,
+                };
                 Write::Put { key, value: evenkeel_model::encode(&record), lease: None }
             }
         };

@@ -6,8 +6,8 @@ use evenkeel_coordination::{Revision, ViewState};
 use evenkeel_model::broker::DEFAULT_NETWORK_BYTES_PER_SECOND;
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
-    Assignment, AssignmentRecord, BrokerId, Lifecycle, LimitRecord, LoadReport, NodeRecord, Registration,
-    ReportRecord, ShardKey, ShardReport,
+    Assignment, AssignmentRecord, BrokerId, Lifecycle, LimitRecord, LoadReport, NodeRecord,
+    Registration, ReportRecord, ShardKey, ShardReport,
 };
 
 /// One broker, as far as copies care.

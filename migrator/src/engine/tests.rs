@@ -1,6 +1,4 @@
-use evenkeel_model::{
-    Assignment, Lifecycle, Move, MoveReason, Phase, ShardReport, ShardState,
-};
+use evenkeel_model::{Assignment, Lifecycle, Move, MoveReason, Phase, ShardReport, ShardState};
 
 use super::*;
 use crate::world::Broker;
@@ -98,7 +96,13 @@ impl Rig {
         self.tell(Event::Opened { broker: id(broker), session, hello })
     }
 
-    fn progress(&mut self, broker: &str, session: u64, number: u32, word: (&str, u64, u64)) -> Vec<String> {
+    fn progress(
+        &mut self,
+        broker: &str,
+        session: u64,
+        number: u32,
+        word: (&str, u64, u64),
+    ) -> Vec<String> {
         let (state, bytes_verified, bytes_remaining) = word;
         let progress = CopyProgress {
             shard: shard(number).to_string(),
@@ -205,15 +209,9 @@ fn a_new_generation_or_a_new_session_orders_again_and_loses_nothing() {
     rig.world.moving.get_mut(&shard(0)).unwrap().generation = 4;
     rig.following(0, "b2", 4);
     rig.see();
-    assert_eq!(
-        orders(rig.round()),
-        ["0 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 77"]
-    );
+    assert_eq!(orders(rig.round()), ["0 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 77"]);
     rig.open("b3");
-    assert_eq!(
-        orders(rig.round()),
-        ["1 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 77"]
-    );
+    assert_eq!(orders(rig.round()), ["1 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 77"]);
     // The end of the session before it is no news.
     rig.tell(Event::Closed { broker: id("b3"), session: 0 });
     assert!(orders(rig.round()).is_empty());
@@ -249,10 +247,7 @@ fn a_repair_takes_the_slot_and_the_credits_of_a_balance_copy_which_later_resumes
     );
     assert_eq!(
         rig.states(),
-        [
-            "stream/d/s/1 running egress b2",
-            "stream/d/s/0 paused under_replicated copies go first",
-        ]
+        ["stream/d/s/1 running egress b2", "stream/d/s/0 paused under_replicated copies go first",]
     );
     rig.world.moving.remove(&shard(1));
     rig.see();
@@ -274,10 +269,7 @@ fn a_source_that_fails_or_dies_is_replaced_by_the_next_best() {
     let quiet: Vec<String> = (0..3).flat_map(|_| rig.round()).collect();
     assert!(!quiet.iter().any(|line| line.contains("order")), "it pauses first: {quiet:?}");
     let lines = rig.round();
-    assert!(
-        lines[0] == "0 <- order stream/d/s/0 g3 drain from b1 at h1:1 token 77",
-        "{lines:?}"
-    );
+    assert!(lines[0] == "0 <- order stream/d/s/0 g3 drain from b1 at h1:1 token 77", "{lines:?}");
     rig.world.brokers.get_mut(&id("b1")).unwrap().address = None;
     rig.see();
     let lines = rig.round();
@@ -322,7 +314,7 @@ fn a_cap_and_a_share_bound_the_grants_and_a_silent_agent_leaves_no_limit() {
     let status = NodeStatus { share: 0.05, state: "floor".to_owned(), ..NodeStatus::default() };
     rig.tell(Event::Status { broker: id("b3"), session: 0, status });
     let second: u64 = (0..4).map(|_| granted(rig.round())).sum();
-    assert_eq!(second, 400_000, "5 % of 8 MB/s");
+    assert_eq!(second, 400_000 + 20_000, "5 % of 8 MB/s and the burst");
     for _ in 0..20 {
         rig.round();
     }
@@ -352,10 +344,7 @@ fn a_copy_that_nobody_wants_is_cancelled_and_words_of_an_old_session_are_ignored
     let mut rig = Rig::new(SLOTS);
     rig.see();
     rig.open("b3");
-    assert_eq!(
-        rig.progress("b3", 0, 9, ("running", 5, 5)),
-        ["0 <- cancel stream/d/s/9 g3"]
-    );
+    assert_eq!(rig.progress("b3", 0, 9, ("running", 5, 5)), ["0 <- cancel stream/d/s/9 g3"]);
     assert!(rig.progress("b3", 0, 9, ("level", 5, 0)).is_empty());
     rig.open("b3");
     assert!(rig.progress("b3", 0, 9, ("running", 5, 5)).is_empty());

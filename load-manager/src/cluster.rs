@@ -10,7 +10,7 @@ use evenkeel_model::{LeaderRecord, Millis, Policy, Snapshot};
 use evenkeel_runtime::Clock;
 use tokio::sync::{Notify, watch};
 
-use crate::records::{Changes, Records};
+use crate::records::Records;
 use crate::snapshot::{self, Circumstances};
 
 /// How long an answer waits for the view to show what was just written.
@@ -44,9 +44,15 @@ pub(crate) struct Cluster {
     pub(crate) placing: tokio::sync::Mutex<()>,
     /// Asks for a pass at once.
     pub(crate) wake: Notify,
-    records: Mutex<Records>,
+    decoded: Mutex<Decoded>,
     leading: watch::Sender<Option<Leading>>,
     operations: AtomicU64,
+}
+
+/// The records, and which changes of the view they have taken in.
+struct Decoded {
+    records: Records,
+    changed: watch::Receiver<Revision>,
 }
 
 /// What a [`Cluster`] is made of.
@@ -68,8 +74,11 @@ pub(crate) struct ClusterParts {
 impl Cluster {
     /// Not leading yet, nothing decoded yet.
     pub(crate) fn new(parts: ClusterParts) -> Self {
+        let mut changed = parts.view.changed();
+        changed.mark_changed();
+        let decoded = Decoded { records: Records::new(parts.keys.clone()), changed };
         Self {
-            records: Mutex::new(Records::new(parts.keys.clone())),
+            decoded: Mutex::new(decoded),
             store: parts.store,
             view: parts.view,
             keys: parts.keys,
@@ -100,15 +109,20 @@ impl Cluster {
     }
 
     /// Takes in what the view has seen and hands the records out.
-    pub(crate) fn read<T>(&self, f: impl FnOnce(&Records, Changes) -> T) -> T {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = self.view.read(|state| records.refresh(state));
-        f(&records, changes)
+    pub(crate) fn read<T>(&self, f: impl FnOnce(&Records) -> T) -> T {
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Decoded { records, changed } = &mut *decoded;
+        // The view lives as long as this, so it goes on telling of changes.
+        if changed.has_changed().unwrap_or(true) {
+            changed.borrow_and_update();
+            self.view.read(|state| records.refresh(state));
+        }
+        f(records)
     }
 
     /// Like [`Self::read`], with the snapshot that a plan is made from.
     pub(crate) fn observe<T>(&self, f: impl FnOnce(&Records, Snapshot) -> T) -> T {
-        self.read(|records, _| f(records, self.snapshot_of(records)))
+        self.read(|records| f(records, self.snapshot_of(records)))
     }
 
     /// The snapshot of these records now.

@@ -129,7 +129,7 @@ pub(crate) fn publish(cluster: &Cluster, snapshot: &Snapshot, plan: &Plan) {
     metrics::set("evenkeel_placement_paused", if snapshot.paused { 1.0 } else { 0.0 });
     let targets = snapshot.brokers.values().filter(|b| b.is_target()).count();
     metrics::set("evenkeel_cluster_active_brokers", targets as f64);
-    cluster.read(|records, _| {
+    cluster.read(|records| {
         let unreadable = records.unreadable();
         for family in records.family_names() {
             let count = unreadable.iter().filter(|(name, _)| *name == family).count();

@@ -94,10 +94,7 @@ async fn lead(cluster: &Cluster, election: &Election, token: &Token, config: &Le
     tracing::info!(token = token.create_revision, "leading");
     let mut memory = Memory::new(config.down_grace_ms);
     let mut upkeep = Upkeep::new(config.upkeep.clone());
-    let mut changed = cluster.view.changed();
     loop {
-        let started = Instant::now();
-        changed.borrow_and_update();
         election.progress();
         let report = pass::run(cluster, &leading, &mut memory, &|| election.progress()).await;
         match report.end {
@@ -106,46 +103,41 @@ async fn lead(cluster: &Cluster, election: &Election, token: &Token, config: &Le
             PassEnd::Unknown => tokio::time::sleep(AFTER_TROUBLE).await,
         }
         upkeep.run(cluster, &leading).await;
-        // A pass takes no more than half of the time, however fast changes come; one that comes
-        // later than that is acted on at once.
-        let not_before = Instant::now() + started.elapsed().clamp(DEBOUNCE, DEBOUNCE_MAX);
-        if !report.wrote() {
-            let due = next_pass(cluster, report.wake_at_ms);
-            rest(cluster, election, &mut changed, due).await;
-        }
-        // A pass that wrote is followed by another: what it wrote may free the next step.
+        // Planning takes no more than half of the time, however fast changes come; a change that
+        // comes later than that is acted on at once.
+        let not_before = Instant::now() + report.planning.clamp(DEBOUNCE, DEBOUNCE_MAX);
+        let due = next_pass(cluster, report.wake_at_ms);
+        rest(cluster, election, report.planned_version, due).await;
         tokio::time::sleep_until(not_before).await;
     }
 }
 
 /// When the next pass is due though nothing changes.
 fn next_pass(cluster: &Cluster, wake_at_ms: Option<Millis>) -> Instant {
-    let interval = cluster.read(|records, _| {
+    let interval = cluster.read(|records| {
         crate::policy::effective(records, &cluster.configured).reconcile_interval_ms
     });
     let until = wake_at_ms.map(|at| at - cluster.clock.now_ms()).unwrap_or(interval).min(interval);
     Instant::now() + Duration::from_millis(u64::try_from(until).unwrap_or(0))
 }
 
-/// Waits for a change that a plan depends on, an operator, or the time, and says meanwhile that the
-/// loop gets on.
-async fn rest(
-    cluster: &Cluster,
-    election: &Election,
-    changed: &mut tokio::sync::watch::Receiver<i64>,
-    until: Instant,
-) {
+/// Waits until something changed since `planned_version` that a plan depends on (a write of the
+/// pass itself is such a change: it may free the next step), for an operator, or for the time, and
+/// says meanwhile that the loop gets on.
+async fn rest(cluster: &Cluster, election: &Election, planned_version: u64, until: Instant) {
+    let mut changed = cluster.view.changed();
     loop {
         election.progress();
+        changed.borrow_and_update();
+        // Others read the records too: what counts is how far they are, not who took a change in.
+        if cluster.read(|records| records.placement_version) != planned_version {
+            return;
+        }
         let tick = (Instant::now() + PROGRESS_EVERY).min(until);
         tokio::select! {
             biased;
             () = cluster.wake.notified() => return,
-            alive = changed.changed() => {
-                if alive.is_err() || cluster.read(|_, changes| changes.placement) {
-                    return;
-                }
-            }
+            alive = changed.changed() => if alive.is_err() { return },
             () = tokio::time::sleep_until(tick) => if Instant::now() >= until { return },
         }
     }

@@ -33,6 +33,10 @@ const COUNTERS: &[(&str, &str)] = &[
     ("evenkeel_rebalancing_failures_total", "Balance moves that were given up"),
     ("evenkeel_admin_changes_total", "Changes asked for by operators, by action and result"),
     ("evenkeel_history_trimmed_total", "History entries removed"),
+    (
+        "evenkeel_under_replicated_shard_seconds_total",
+        "Time that shards were below their replica target, summed over shards",
+    ),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
@@ -93,12 +97,38 @@ pub(crate) fn describe() {
     gauge!("evenkeel_shard_moves_waiting").set(0.0);
 }
 
-/// This instance leads, or no longer does.
+/// This instance leads, or no longer does. Gauges of the cluster are the leader's to tell: an
+/// instance that no longer leads takes its own back.
 pub(crate) fn leading(leads: bool) {
     gauge!("evenkeel_placement_lease_held").set(if leads { 1.0 } else { 0.0 });
     if leads {
         counter!("evenkeel_leader_changes_total").increment(1);
+        return;
     }
+    let untold = [
+        "evenkeel_shards_under_replicated",
+        "evenkeel_shard_replicas_missing",
+        "evenkeel_shard_moves_waiting",
+        "evenkeel_cluster_active_brokers",
+        "evenkeel_placement_paused",
+    ];
+    for name in untold {
+        set(name, 0.0);
+    }
+    for stage in ["staged", "fenced", "joining"] {
+        set_labelled("evenkeel_shard_moves", "stage", stage, 0.0);
+    }
+    for state in ["serving", "not_serving"] {
+        set_labelled("evenkeel_shards", "state", state, 0.0);
+    }
+    for lifecycle in ["live", "draining", "down", "left"] {
+        set_labelled("evenkeel_brokers", "lifecycle", lifecycle, 0.0);
+    }
+}
+
+/// Shards were below their replica target for so many shard-seconds more.
+pub(crate) fn exposed(seconds: u64) {
+    counter!("evenkeel_under_replicated_shard_seconds_total").increment(seconds);
 }
 
 /// A step was written.

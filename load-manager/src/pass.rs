@@ -63,6 +63,10 @@ pub(crate) struct PassReport {
     pub(crate) end: PassEnd,
     /// When something becomes due though nothing changes.
     pub(crate) wake_at_ms: Option<Millis>,
+    /// Time spent on reading and planning.
+    pub(crate) planning: Duration,
+    /// The records that were planned from; 0 if the pass did not come to that.
+    pub(crate) planned_version: u64,
 }
 
 impl PassReport {
@@ -74,6 +78,8 @@ impl PassReport {
             lifecycles: 0,
             end: PassEnd::Complete,
             wake_at_ms: None,
+            planning: Duration::ZERO,
+            planned_version: 0,
         }
     }
 
@@ -89,12 +95,38 @@ pub(crate) struct Memory {
     /// Writes whose outcome is not known, to be recognised when the view shows them.
     doubtful: Vec<Prepared>,
     gauges_at: Option<Instant>,
+    exposure: Exposure,
+}
+
+/// Shard-seconds below the replica target, counted up in whole seconds.
+#[derive(Default)]
+struct Exposure {
+    since: Option<Instant>,
+    shards: u32,
+    rest: Duration,
+}
+
+impl Exposure {
+    /// Since the last call as many shards were exposed as that call said.
+    fn count(&mut self, now: Instant, shards: u32) {
+        if let Some(since) = self.since {
+            self.rest += (now - since) * self.shards;
+        }
+        metrics::exposed(self.rest.as_secs());
+        self.rest = Duration::from_nanos(u64::from(self.rest.subsec_nanos()));
+        (self.since, self.shards) = (Some(now), shards);
+    }
 }
 
 impl Memory {
     /// At an election.
     pub(crate) fn new(grace_ms: Millis) -> Self {
-        Self { lifecycles: Lifecycles::new(grace_ms), doubtful: Vec::new(), gauges_at: None }
+        Self {
+            lifecycles: Lifecycles::new(grace_ms),
+            doubtful: Vec::new(),
+            gauges_at: None,
+            exposure: Exposure::default(),
+        }
     }
 
     /// Passes can follow each other closely; nobody reads the gauges that often.
@@ -126,6 +158,7 @@ pub(crate) async fn run(
         }
         progress();
         let planned = plan(cluster, leading, &mut report);
+        memory.exposure.count(started, planned.plan.report.under_replicated);
         let steps = planned.steps;
         let newest = write_steps(cluster, steps, memory, &mut report, progress).await;
         if memory.gauges_due(started) {
@@ -156,7 +189,8 @@ fn plan(cluster: &Cluster, leading: &Leading, report: &mut PassReport) -> Planne
     let started = Instant::now();
     let now_ms = cluster.clock.now_ms();
     let authority = Authority { token: leading.token.clone(), now_ms };
-    cluster.observe(|records, snapshot| {
+    let planned = cluster.observe(|records, snapshot| {
+        report.planned_version = records.placement_version;
         let plan = evenkeel_planner::plan(&snapshot);
         metrics::planned(&plan, started.elapsed());
         let barred = barred(records, &snapshot, &plan, report);
@@ -171,7 +205,9 @@ fn plan(cluster: &Cluster, leading: &Leading, report: &mut PassReport) -> Planne
         // What keeps shards served goes first, when there are more writes than may be in flight.
         steps.sort_by_key(|p| urgency(p.write.step));
         Planned { snapshot, plan, steps }
-    })
+    });
+    report.planning = started.elapsed();
+    planned
 }
 
 /// Shards that must not be written: a record that cannot be read, or a step that breaks a law.
@@ -212,10 +248,12 @@ async fn write_lifecycles(
     report: &mut PassReport,
 ) -> Option<Revision> {
     let now_ms = cluster.clock.now_ms();
-    let (output, chores) = cluster.read(|records, _| {
-        (memory.lifecycles.observe(now_ms, records), hygiene::chores(records, now_ms))
+    let (output, chores, lifts_at) = cluster.read(|records| {
+        let output = memory.lifecycles.observe(now_ms, records);
+        let lifts_at = records.pause.get(&()).and_then(|p| p.value.until_ms);
+        (output, hygiene::chores(records, now_ms), lifts_at.filter(|at| now_ms < *at))
     });
-    report.wake_at_ms = output.wake_at_ms;
+    report.wake_at_ms = [output.wake_at_ms, lifts_at].into_iter().flatten().min();
     let nodes = output.writes.into_iter().map(|w| (node_txn(cluster, leading, &w), Some(w)));
     let chores = chores.into_iter().map(|chore| (hygiene::txn(leading, chore), None));
     let mut newest = None;
@@ -349,7 +387,7 @@ fn recognise(cluster: &Cluster, memory: &mut Memory) {
         return;
     }
     let now_ms = cluster.clock.now_ms();
-    cluster.read(|records, _| {
+    cluster.read(|records| {
         for step in std::mem::take(&mut memory.doubtful) {
             let stored = records.assignments.get(&step.shard);
             if stored.is_some_and(|s| s.value.operation == step.operation) {

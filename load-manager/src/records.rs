@@ -44,6 +44,8 @@ pub(crate) struct Records {
     pub(crate) keys: Keys,
     /// The revision of the last [`Self::refresh`].
     pub(crate) revision: Revision,
+    /// Rises whenever something changes that a plan depends on at once.
+    pub(crate) placement_version: u64,
     /// Who leads the services.
     pub(crate) leaders: Family<LeaderRecord>,
     /// What agents say about their brokers.
@@ -70,20 +72,12 @@ pub(crate) struct Records {
     pub(crate) pause: Family<PauseRecord>,
 }
 
-/// What a [`Records::refresh`] found changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Changes {
-    /// Something that a plan depends on at once.
-    pub(crate) placement: bool,
-    /// Anything at all.
-    pub(crate) any: bool,
-}
-
 impl Records {
     /// Nothing read yet.
     pub(crate) fn new(keys: Keys) -> Self {
         Self {
             revision: 0,
+            placement_version: 1,
             leaders: Family::new("leader", keys.leaders()),
             registrations: Family::new("register", keys.registrations()),
             nodes: Family::new("nodes", keys.nodes()),
@@ -123,7 +117,7 @@ impl Records {
     }
 
     /// Takes in what changed since the last call.
-    pub(crate) fn refresh(&mut self, source: &dyn Source) -> Changes {
+    pub(crate) fn refresh(&mut self, source: &dyn Source) {
         let placement: [&mut dyn AnyFamily; 8] = [
             &mut self.registrations,
             &mut self.nodes,
@@ -134,18 +128,17 @@ impl Records {
             &mut self.policy,
             &mut self.pause,
         ];
-        let mut changes = Changes::default();
+        let mut changed = false;
         for family in placement {
-            changes.placement |= family.refresh(source);
+            changed |= family.refresh(source);
         }
-        changes.any = changes.placement;
+        self.placement_version += u64::from(changed);
         let others: [&mut dyn AnyFamily; 4] =
             [&mut self.leaders, &mut self.loads, &mut self.copies, &mut self.history];
         for family in others {
-            changes.any |= family.refresh(source);
+            family.refresh(source);
         }
         self.revision = source.revision();
-        changes
     }
 
     /// Every record that cannot be read, by family, in key order.

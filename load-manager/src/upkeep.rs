@@ -53,7 +53,7 @@ impl Upkeep {
 
     async fn trim(&self, cluster: &Cluster, leading: &Leading) {
         let now_ms = cluster.clock.now_ms();
-        let superfluous = cluster.read(|records, _| superfluous(records, now_ms, &self.config));
+        let superfluous = cluster.read(|records| superfluous(records, now_ms, &self.config));
         for batch in superfluous.chunks(TRIM_BATCH) {
             let delete = |id: &HistoryId| Write::Delete {
                 key: cluster.keys.history_entry(id.at_ms, &id.shard),
@@ -81,7 +81,7 @@ impl Upkeep {
         if interval.is_zero() {
             return;
         }
-        let revision = cluster.read(|records, _| records.revision);
+        let revision = cluster.read(|records| records.revision);
         let Some((at, lagging)) = self.compaction else {
             self.compaction = Some((now, revision));
             return;

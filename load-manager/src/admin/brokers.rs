@@ -84,7 +84,7 @@ pub(super) async fn rewrite(
 ) -> Result<(), Status> {
     let leading = gate::leading(cluster)?;
     let _placing = cluster.placing.lock().await;
-    let write = cluster.read(|records, _| {
+    let write = cluster.read(|records| {
         let next = change(records, node(records, broker)?)?;
         let revision = records.nodes.revision_of(broker);
         Ok::<_, Status>(next.map(|next| NodeWrite { next, revision, cause: Cause::Asked }))

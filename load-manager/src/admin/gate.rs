@@ -19,7 +19,7 @@ pub(super) fn leading(cluster: &Cluster) -> Result<Leading, Status> {
 
 /// The refusal of an instance that does not lead.
 pub(super) fn elsewhere(cluster: &Cluster) -> Status {
-    let leader = cluster.read(|records, _| {
+    let leader = cluster.read(|records| {
         cluster.leader_record(records).map(|l| (l.instance.clone(), l.address.clone()))
     });
     match leader {

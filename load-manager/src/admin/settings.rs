@@ -54,7 +54,7 @@ pub(super) async fn resume(cluster: &Cluster) -> Result<ResumeResponse, Status> 
 }
 
 pub(super) fn policy(cluster: &Cluster) -> Result<JsonDocument, Status> {
-    let policy = cluster.read(|records, _| stored::effective(records, &cluster.configured));
+    let policy = cluster.read(|records| stored::effective(records, &cluster.configured));
     document(&policy)
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn set_policy(
     let patch: Value = serde_json::from_str(&request.json)
         .map_err(|e| gate::invalid(format!("json: not a JSON document ({e})")))?;
     let _placing = cluster.placing.lock().await;
-    let (policy, revision) = cluster.read(|records, _| {
+    let (policy, revision) = cluster.read(|records| {
         let present = stored::effective(records, &cluster.configured);
         let policy = present.merged(&patch).map_err(gate::invalid)?;
         Ok::<_, Status>((policy, records.policy.revision_of(&())))

@@ -79,7 +79,7 @@ fn existing(
     cluster: &Cluster,
     wanted: &evenkeel_model::Stream,
 ) -> Result<Option<evenkeel_model::Stream>, Status> {
-    cluster.read(|records, _| {
+    cluster.read(|records| {
         let exists = |detail| refuse(Reason::AlreadyExists, detail);
         let key = &wanted.stream;
         if records.streams.is_unreadable(key) {
@@ -116,7 +116,7 @@ fn markers<'a>(cluster: &'a Cluster, shards: &'a [ShardKey]) -> impl Iterator<It
 /// places every shard of a stream that has no assignment.
 async fn mark_rest(cluster: &Cluster, leading: &Leading, shards: &[ShardKey]) {
     for batch in shards.chunks(MARKERS_BATCH) {
-        let open: Vec<ShardKey> = cluster.read(|records, _| {
+        let open: Vec<ShardKey> = cluster.read(|records| {
             batch.iter().filter(|s| !records.assignments.contains(s)).cloned().collect()
         });
         if open.is_empty() {

@@ -17,14 +17,12 @@ use super::stock::registration;
 use crate::cluster::{Cluster, ClusterParts, Leading};
 use crate::pass::{self, Memory, PassReport};
 use crate::records::Records;
-use crate::step::{self, Authority, Prepared};
 
 /// One elected load manager whose passes the test runs itself.
 pub(super) struct Harness {
     pub(super) etcd: EmbeddedEtcd,
     pub(super) cluster: Arc<Cluster>,
     pub(super) election: Election,
-    pub(super) session: Session,
     pub(super) leading: Leading,
     pub(super) memory: Memory,
     /// A client beside the load manager: agents, rivals, vandals.
@@ -73,7 +71,7 @@ impl Harness {
         cluster.set_leading(Some(leading.clone()));
         let memory = Memory::new(500);
         let outside = open(&address);
-        Self { etcd, cluster, election, session, leading, memory, outside }
+        Self { etcd, cluster, election, leading, memory, outside }
     }
 
     /// An instance over the same store that is not elected.
@@ -90,6 +88,30 @@ impl Harness {
         }));
         assert!(cluster.seen(self.etcd.revision()).await);
         cluster
+    }
+
+    /// This very instance, with a view that stays as the store is now.
+    pub(super) async fn frozen(&self) -> Cluster {
+        let (copy, address) = EmbeddedEtcd::listen("127.0.0.1:0", 8).await.unwrap();
+        let store = open(&address);
+        for entry in self.outside.list("/cluster/").await.unwrap().entries {
+            store.put(&entry.key, entry.value, None).await.unwrap();
+        }
+        // So that the copy shows every revision that the pass will wait for.
+        while copy.revision() < self.etcd.revision() + 100 {
+            store.put("/cluster/leader/x", b"{}".to_vec(), None).await.unwrap();
+        }
+        let keys = Keys::default();
+        let view = View::start(store, Records::prefixes(&keys), ViewConfig::default());
+        view.ready().await;
+        Cluster::new(ClusterParts {
+            store: self.cluster.store.clone(),
+            view,
+            keys,
+            clock: Clock::system(),
+            instance: "lm-1".to_owned(),
+            configured: Policy { settle_ms: 0, ..Policy::default() },
+        })
     }
 
     /// Registers brokers and runs the pass that makes them live.
@@ -155,17 +177,4 @@ impl Harness {
         let listing = self.outside.list(prefix).await.unwrap();
         listing.entries.into_iter().map(|e| e.key).collect()
     }
-}
-
-/// The step that a pass would write for `shard` now.
-pub(super) fn prepare(harness: &Harness, shard: &str) -> Prepared {
-    let shard = shard.parse().unwrap();
-    harness.cluster.observe(|records, snapshot| {
-        let plan = evenkeel_planner::plan(&snapshot);
-        let decided = plan.decisions.iter().find(|d| d.shard == shard).unwrap();
-        let token = harness.leading.token.clone();
-        let authority = Authority { token, now_ms: snapshot.as_of_ms };
-        let write = decided.decision.write().unwrap().clone();
-        step::prepare(records, &shard, write, &authority, "test".to_owned())
-    })
 }

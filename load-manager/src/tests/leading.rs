@@ -127,6 +127,32 @@ async fn brokers_go_live_and_down_and_a_report_leads_to_the_next_step_at_once() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn readers_of_the_admin_service_do_not_hold_a_pass_back() {
+    let world = World::start().await;
+    let (env, running) = world.load_manager("lm-1");
+    world.wait("/cluster/leader/load-manager", |l: &LeaderRecord| l.instance == "lm-1").await;
+    let channel = world.network.host("test").channel("lm-1:7100");
+    let mut client = evenkeel_proto::admin::admin_client::AdminClient::new(channel);
+    let polling = tokio::spawn(async move {
+        while client.status(evenkeel_proto::admin::StatusRequest {}).await.is_ok() {
+            // The paused clock only goes on while nobody is busy.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for round in 0..20 {
+        let broker = format!("b{round}");
+        world.put(&format!("/cluster/register/{broker}"), registration(&broker, 1, false)).await;
+        let live = |n: &NodeRecord| n.lifecycle == Lifecycle::Live;
+        let took = world.wait(&format!("/cluster/nodes/{broker}"), live).await;
+        assert!(took < Duration::from_millis(100), "{broker} {took:?}");
+    }
+    env.shutdown.trigger();
+    running.await.unwrap().unwrap();
+    polling.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standby_takes_over_at_once_when_the_leader_stops() {
     let world = World::start().await;
     let (first, running) = world.load_manager("lm-1");

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use evenkeel_runtime::telemetry::{self, LogFormat};
-use evenkeel_runtime::{Environment, EtcdOption, MetricsHandle, ServiceArgs, etcd, process};
+use evenkeel_runtime::{EtcdOption, Environment, MetricsHandle, ServiceArgs, etcd, process};
 
 use crate::output::note;
 
@@ -24,6 +24,10 @@ pub(crate) struct Options {
 pub(crate) enum Service {
     /// The elected planner and its administration.
     LoadManager(Box<ServiceArgs<evenkeel_load_manager::config::Args>>),
+    /// A broker.
+    BrokerAgent(Box<ServiceArgs<evenkeel_broker_agent::config::Args>>),
+    /// The elected copier.
+    Migrator(Box<ServiceArgs<evenkeel_migrator::config::Args>>),
     /// The embedded etcd: for trying things out and tests, neither durable nor replicated.
     Etcd(EtcdArgs),
 }
@@ -46,6 +50,8 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
     match options.service {
         Service::LoadManager(args) => process::start(*args, evenkeel_load_manager::run),
+        Service::BrokerAgent(args) => process::start(*args, evenkeel_broker_agent::run),
+        Service::Migrator(args) => process::start(*args, evenkeel_migrator::run),
         Service::Etcd(args) => serve_etcd(&args),
     }
 }

@@ -16,12 +16,17 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::config::Config;
 use crate::farewell::{leads_nothing, say_farewell};
-use crate::host::{HostContext, OpenHost, ShardHost, Surroundings};
+use crate::host::{HostContext, OpenHost, ShardHost, Surroundings, builtin};
 use crate::identity::Identity;
 use crate::load::machine::Machine;
 use crate::metrics;
 use crate::routes::Routes;
 use crate::wiring::Wiring;
+
+/// Runs a broker-agent with the built-in shard host until it has stopped cleanly.
+pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
+    run_with(config, env, builtin::open).await
+}
 
 /// Runs a broker-agent with a shard host of the caller's until it has stopped cleanly.
 pub async fn run_with<F, Fut>(config: Config, env: Environment, open: F) -> anyhow::Result<()>

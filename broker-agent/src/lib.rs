@@ -24,4 +24,4 @@ mod switchover;
 mod watching;
 mod wiring;
 
-pub use app::run_with;
+pub use app::{run, run_with};

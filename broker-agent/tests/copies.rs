@@ -1,0 +1,305 @@
+//! A copy under a migrator's orders and grants, played by the test: within credit, resumed,
+//! verified, then fed by the leader.
+
+mod support;
+
+use std::time::Duration;
+
+use evenkeel_model::{Assignment, LeaderRecord, encode};
+use evenkeel_proto::copy::pull_request::Request as Ask;
+use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
+use evenkeel_proto::copy::{Credit, Open, PullRequest};
+use evenkeel_proto::migrations::agent_message::Message as Up;
+use evenkeel_proto::migrations::migrations_server::{Migrations, MigrationsServer};
+use evenkeel_proto::migrations::migrator_message::Message as Down;
+use evenkeel_proto::migrations::{
+    AgentMessage, CopyOrder, CopyProgress, Grant, ListLimitsRequest, ListLimitsResponse,
+    ListMigrationsRequest, ListMigrationsResponse, MigratorMessage, SetLimitRequest,
+    SetLimitResponse, Welcome,
+};
+use evenkeel_proto::refusal::Reason;
+use evenkeel_runtime::{Health, Network, Shutdown, grpc};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use support::{Cluster, PATIENCE, id, publish, shard};
+
+/// One broker's session.
+struct Line {
+    broker: String,
+    up: mpsc::UnboundedReceiver<Up>,
+    down: mpsc::Sender<Result<MigratorMessage, Status>>,
+}
+
+/// The migrator's end of the sessions.
+struct Desk {
+    token: i64,
+    lines: mpsc::UnboundedSender<Line>,
+}
+
+#[tonic::async_trait]
+impl Migrations for Desk {
+    type SessionStream = ReceiverStream<Result<MigratorMessage, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<AgentMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let mut messages = request.into_inner();
+        let (down, stream) = mpsc::channel(64);
+        let (token, lines) = (self.token, self.lines.clone());
+        tokio::spawn(async move {
+            let first = messages.message().await.unwrap().unwrap().message;
+            let Some(Up::Hello(hello)) = first else { panic!("no greeting: {first:?}") };
+            let welcome = Down::Welcome(Welcome { instance: "m".to_owned(), token });
+            down.send(Ok(MigratorMessage { message: Some(welcome) })).await.unwrap();
+            let (up_tx, up) = mpsc::unbounded_channel();
+            let _ = lines.send(Line { broker: hello.broker, up, down });
+            while let Ok(Some(AgentMessage { message: Some(message) })) = messages.message().await {
+                if up_tx.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn list_migrations(
+        &self,
+        _: Request<ListMigrationsRequest>,
+    ) -> Result<Response<ListMigrationsResponse>, Status> {
+        Ok(Response::new(ListMigrationsResponse::default()))
+    }
+
+    async fn list_limits(
+        &self,
+        _: Request<ListLimitsRequest>,
+    ) -> Result<Response<ListLimitsResponse>, Status> {
+        Ok(Response::new(ListLimitsResponse::default()))
+    }
+
+    async fn set_limit(
+        &self,
+        _: Request<SetLimitRequest>,
+    ) -> Result<Response<SetLimitResponse>, Status> {
+        Ok(Response::new(SetLimitResponse {}))
+    }
+}
+
+/// Serves as the elected migrator; sessions arrive on the channel.
+async fn migrator(cluster: &Cluster, token: i64) -> (mpsc::UnboundedReceiver<Line>, Shutdown) {
+    let incoming = Network::tcp().listen("127.0.0.1:0").await.unwrap();
+    let record = LeaderRecord {
+        v: 1,
+        instance: format!("m{token}"),
+        address: incoming.address().to_owned(),
+        elected_at_ms: 0,
+    };
+    let (lines, sessions) = mpsc::unbounded_channel();
+    let server = grpc::Server::new(evenkeel_proto::DESCRIPTORS)
+        .unwrap()
+        .add(MigrationsServer::new(Desk { token, lines }));
+    let shutdown = Shutdown::new();
+    tokio::spawn(server.serve(incoming, Health::new(), shutdown.clone()));
+    let key = cluster.keys.migrator_leader();
+    cluster.store.delete(&key).await.unwrap();
+    cluster.store.put(&key, encode(&record), None).await.unwrap();
+    (sessions, shutdown)
+}
+
+async fn line_of(sessions: &mut mpsc::UnboundedReceiver<Line>, broker: &str) -> Line {
+    timeout(PATIENCE, async {
+        loop {
+            let line = sessions.recv().await.unwrap();
+            if line.broker == broker {
+                return line;
+            }
+        }
+    })
+    .await
+    .unwrap()
+}
+
+impl Line {
+    async fn tell(&self, message: Down) {
+        self.down.send(Ok(MigratorMessage { message: Some(message) })).await.unwrap();
+    }
+
+    async fn grant(&self, generation: u64, bytes: u64) {
+        let shard = shard(0).to_string();
+        self.tell(Down::Grant(Grant { shard, generation, bytes, expires_in_ms: 500 })).await;
+    }
+
+    /// The next progress that satisfies a condition.
+    async fn progress(&mut self, mut holds: impl FnMut(&CopyProgress) -> bool) -> CopyProgress {
+        timeout(PATIENCE, async {
+            loop {
+                if let Up::Progress(progress) = self.up.recv().await.unwrap()
+                    && holds(&progress)
+                {
+                    return progress;
+                }
+            }
+        })
+        .await
+        .expect("progress")
+    }
+}
+
+const RECORDS: u64 = 400;
+
+/// `b1` leads a shard with some bytes in it; `b2` follows; `b3` is to join.
+async fn with_a_joiner() -> (Cluster, Vec<support::Running>, CopyOrder) {
+    let mut cluster = Cluster::start().await;
+    let agents = cluster.agents(&["b1", "b2", "b3"]).await;
+    let mut assignment = Assignment::new(shard(0), id("b1"), vec![id("b2")]);
+    cluster.assign(&assignment).await;
+    cluster.serving("b1", &shard(0), 1).await;
+    let mut client = cluster.client("b1").await;
+    for sequence in 1..=RECORDS {
+        publish_large(&mut client, sequence).await;
+    }
+    assignment.generation = 2;
+    assignment.joining = Some(id("b3"));
+    cluster.assign(&assignment).await;
+    cluster.serving("b1", &shard(0), 2).await;
+    let order = CopyOrder {
+        shard: shard(0).to_string(),
+        generation: 2,
+        class: "under_replicated".to_owned(),
+        source: "b2".to_owned(),
+        source_address: cluster.address("b2").await,
+        token: 1,
+    };
+    (cluster, agents.into_values().collect(), order)
+}
+
+async fn publish_large(
+    client: &mut evenkeel_proto::data::shards_client::ShardsClient<tonic::transport::Channel>,
+    sequence: u64,
+) {
+    let record = evenkeel_proto::data::Record {
+        payload: vec![sequence as u8; 4096].into(),
+        producer_id: 9,
+        sequence,
+    };
+    let request = evenkeel_proto::data::PublishRequest {
+        shard: shard(0).to_string(),
+        records: vec![record],
+        forwarded: false,
+    };
+    client.publish(request).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_moves_only_what_was_granted_and_ends_level() {
+    let (cluster, _agents, order) = with_a_joiner().await;
+    let (mut sessions, _stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    line.tell(Down::Order(order)).await;
+    let opened = line.progress(|p| p.state == "running").await;
+    assert_eq!((opened.generation, opened.bytes_verified), (2, 0));
+
+    line.grant(2, 200_000).await;
+    let paused = line.progress(|p| p.bytes_verified >= 200_000).await;
+    assert!(paused.bytes_verified < 200_000 + 64 * 1024 + 8192, "{paused:?}");
+    assert!(paused.bytes_remaining > 0);
+    // Nothing flows without grants.
+    let later = line.progress(|p| p.state == "waiting_credit").await;
+    assert_eq!(later.bytes_verified, paused.bytes_verified);
+
+    let level = loop {
+        line.grant(2, 500_000).await;
+        let progress = line.progress(|_| true).await;
+        if progress.state == "level" {
+            break progress;
+        }
+        assert_ne!(progress.state, "failed", "{progress:?}");
+    };
+    assert!(level.bytes_verified > RECORDS * 4096, "{level:?}");
+    // From here on the leader feeds it.
+    let mut client = cluster.client("b1").await;
+    publish(&mut client, &shard(0), RECORDS + 1).await.unwrap();
+    let report =
+        cluster.report("b3", &shard(0), "caught up", |r| r.generation == 2 && r.caught_up).await;
+    assert_eq!(report.halted, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_migrator_goes_on_where_the_last_one_died() {
+    let (cluster, _agents, order) = with_a_joiner().await;
+    let (mut sessions, stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    line.tell(Down::Order(order.clone())).await;
+    line.progress(|p| p.state == "running").await;
+    line.grant(2, 400_000).await;
+    let before = line.progress(|p| p.bytes_verified >= 400_000).await;
+    stop.trigger();
+    drop((line, sessions));
+
+    let (mut sessions, _stop) = migrator(&cluster, 6).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    let mut repeated = order;
+    repeated.source = "b1".to_owned();
+    repeated.source_address = cluster.address("b1").await;
+    line.tell(Down::Order(repeated)).await;
+    let level = loop {
+        line.grant(2, 1_000_000).await;
+        let progress = line.progress(|_| true).await;
+        if progress.state == "level" && progress.durable_offset > before.durable_offset {
+            break progress;
+        }
+        assert_ne!(progress.state, "failed", "{progress:?}");
+    };
+    let second_part = RECORDS * 4096 - before.bytes_verified;
+    assert!(level.bytes_verified < second_part + 200_000, "{before:?} then {level:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_refuses_what_is_stale_and_sends_no_more_than_the_credit() {
+    let (cluster, _agents, _) = with_a_joiner().await;
+    let channel = Network::tcp().channel(&cluster.address("b1").await);
+    let mut client = ShardCopyClient::new(channel);
+    let open = |generation, token| Open {
+        shard: shard(0).to_string(),
+        generation,
+        token,
+        destination: "b3".to_owned(),
+        start_offset: 0,
+        start_generation: 0,
+        max_chunk_bytes: 0,
+    };
+    let request = |ask| PullRequest { request: Some(ask) };
+
+    let (asks, requests) = mpsc::channel(8);
+    asks.send(request(Ask::Open(open(2, 7)))).await.unwrap();
+    asks.send(request(Ask::Credit(Credit { cumulative_bytes: 100_000 }))).await.unwrap();
+    let mut chunks = client.pull(ReceiverStream::new(requests)).await.unwrap().into_inner();
+    let mut sent = 0;
+    while sent < 100_000 {
+        sent += timeout(PATIENCE, chunks.next()).await.unwrap().unwrap().unwrap().frames.len();
+    }
+    assert!(sent < 100_000 + 64 * 1024 + 8192, "{sent}");
+    let more = timeout(Duration::from_millis(300), chunks.next()).await;
+    assert!(more.is_err(), "no credit is left: {more:?}");
+
+    let refused = |open| {
+        let mut client = client.clone();
+        async move {
+            let (asks, requests) = mpsc::channel(8);
+            asks.send(request(Ask::Open(open))).await.unwrap();
+            let credit = Credit { cumulative_bytes: 1000 };
+            asks.send(request(Ask::Credit(credit))).await.unwrap();
+            let status = match client.pull(ReceiverStream::new(requests)).await {
+                Ok(chunks) => chunks.into_inner().next().await.unwrap().unwrap_err(),
+                Err(status) => status,
+            };
+            Reason::of(&status).unwrap().0
+        }
+    };
+    assert_eq!(refused(open(1, 7)).await, Reason::StaleGeneration);
+    assert_eq!(refused(open(2, 6)).await, Reason::StaleGeneration, "an older load manager");
+}

@@ -62,6 +62,7 @@ contract! {
     a_view_of_several_prefixes_shows_transactions_whole,
     a_view_of_one_watch_per_prefix_shows_them_all,
     a_large_transaction_reaches_the_view,
+    a_view_is_known_to_be_level_without_an_event,
 }
 
 fn put(key: &str, value: &str) -> Write {
@@ -364,6 +365,24 @@ async fn a_large_transaction_reaches_the_view(store: Store) {
     store.put_all(entries, None).await.unwrap();
     level(&view, &store, "/t/").await;
     assert_eq!(shown(&view, "/t/").len(), 12);
+}
+
+/// Test plan: revisions that touch no key of the view, or only one of its prefixes, bring no
+/// event to (all of) its watches; the view must be found level all the same.
+async fn a_view_is_known_to_be_level_without_an_event(store: Store) {
+    for config in [ViewConfig::default(), ViewConfig::per_prefix()] {
+        let prefixes = vec!["/t/a/".into(), "/t/b/".into()];
+        let view = View::start(store.clone(), prefixes, config);
+        ready(&view).await;
+        let elsewhere = store.put("/u", b"v".to_vec(), None).await.unwrap();
+        assert!(view.wait_for(elsewhere, PATIENCE).await);
+        store.put("/t/a/1", b"1".to_vec(), None).await.unwrap();
+        store.delete_prefix("/t/a/").await.unwrap();
+        let last = store.put("/t/a/2", b"1".to_vec(), None).await.unwrap();
+        assert!(view.wait_for(last, PATIENCE).await);
+        assert_eq!(texts(&view, "/t/"), [("/t/a/2".to_owned(), "1".to_owned())]);
+        assert!(!view.wait_for(last + 1, Duration::from_millis(300)).await, "it is to come");
+    }
 }
 
 /// By a second session on the same lease id there is no way; so by the plain client.

@@ -34,6 +34,31 @@ impl Store {
         }
     }
 
+    /// What the store holds under a prefix beyond a revision; reads no values.
+    pub(crate) async fn beyond(
+        &self,
+        prefix: &str,
+        revision: Revision,
+    ) -> Result<Beyond, StoreError> {
+        let answer = self
+            .pool
+            .repeat(Op::List, |client| async move {
+                let options = GetOptions::new()
+                    .with_prefix()
+                    .with_min_mod_revision(revision + 1)
+                    .with_limit(1)
+                    .with_keys_only();
+                client.kv_client().get(prefix, Some(options)).await
+            })
+            .await?;
+        let header = answer.header().ok_or_else(|| StoreError::malformed("get without header"))?;
+        Ok(Beyond {
+            revision: header.revision(),
+            count: usize::try_from(answer.count()).unwrap_or(0),
+            newer: !answer.kvs().is_empty(),
+        })
+    }
+
     async fn try_list_together(&self, prefixes: &[&str]) -> Result<Vec<Listing>, StoreError> {
         let mut position: Option<Position> = None;
         let mut listings = Vec::with_capacity(prefixes.len());
@@ -107,6 +132,16 @@ impl Store {
             })
             .await
     }
+}
+
+/// See [`Store::beyond`].
+pub(crate) struct Beyond {
+    /// When it was read.
+    pub(crate) revision: Revision,
+    /// All keys under the prefix.
+    pub(crate) count: usize,
+    /// Whether any was written later.
+    pub(crate) newer: bool,
 }
 
 #[derive(Clone, Copy)]

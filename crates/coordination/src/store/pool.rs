@@ -8,12 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::config::{Endpoint, StoreConfig};
 use crate::backoff::{Backoff, Jitter};
 use crate::metrics::{self, Op};
 use crate::{ErrorClass, StoreError};
+
+/// Writes under way at once, from one store handle and its clones.
+const WRITES_MAX: usize = 64;
 
 /// Long-lived streams have their own connection: with large reads on the same one, etcd can let
 /// watches wait for tens of seconds.
@@ -35,6 +39,9 @@ pub(crate) struct Pool {
     pub(super) config: StoreConfig,
     pub(crate) jitter: Jitter,
     seats: Vec<Seat>,
+    /// Writes under way. etcd refuses them when too many wait to be applied; more than this
+    /// gains nothing.
+    writes: Semaphore,
     /// Rises with every rotation; the endpoint in use is this modulo their number.
     turn: AtomicUsize,
 }
@@ -60,7 +67,7 @@ impl Pool {
             .collect();
         // The fleet must not all start at the first member.
         let turn = AtomicUsize::new((jitter.draw() % seats.len().max(1) as u64) as usize);
-        Self { config, jitter, seats, turn }
+        Self { config, jitter, seats, writes: Semaphore::new(WRITES_MAX), turn }
     }
 
     /// One attempt at the current endpoint, within `limit`. A failure is counted and judged, and
@@ -76,6 +83,11 @@ impl Pool {
         F: FnOnce(Client) -> Fut,
         Fut: Future<Output = Result<T, etcd_client::Error>>,
     {
+        let _permit = match op {
+            // The semaphore is never closed, so there is always a permit.
+            Op::Put | Op::Delete | Op::Txn => self.writes.acquire().await.ok(),
+            _ => None,
+        };
         let turn = self.turn.load(Ordering::Relaxed);
         let mut ticket = Ticket { turn, lane, generation: self.link(turn, lane, |l| l.generation) };
         let started = Instant::now();

@@ -4,6 +4,7 @@ mod cursor;
 #[cfg(test)]
 mod cursor_tests;
 mod feed;
+mod level;
 mod shared;
 mod state;
 #[cfg(test)]
@@ -74,19 +75,28 @@ impl ViewConfig {
 /// Clones share the map. Dropping the last one ends its watches.
 #[derive(Clone)]
 pub struct View {
+    store: Store,
     shared: Arc<Shared>,
-    _feeds: Arc<Feeds>,
+    feeds: Arc<Feeds>,
 }
 
-struct Feeds(Vec<AbortHandle>);
+struct Feeds {
+    running: Vec<AbortHandle>,
+    /// The prefixes of each.
+    groups: Vec<Vec<String>>,
+}
 
 impl Drop for Feeds {
     fn drop(&mut self) {
-        for feed in &self.0 {
+        for feed in &self.running {
             feed.abort();
         }
     }
 }
+
+/// How long events are waited for before the store is asked; twice as long each time.
+const EVENT_PATIENCE: Duration = Duration::from_millis(50);
+const EVENT_PATIENCE_MAX: Duration = Duration::from_secs(1);
 
 impl View {
     /// Starts to list and watch; must be called inside a runtime.
@@ -96,8 +106,9 @@ impl View {
             Streams::PerPrefix => prefixes.into_iter().map(|prefix| vec![prefix]).collect(),
         };
         let shared = Arc::new(Shared::new(groups.len()));
-        let feeds = groups
-            .into_iter()
+        let running = groups
+            .iter()
+            .cloned()
             .enumerate()
             .map(|(index, prefixes)| {
                 let feed = feed::Feed::new(
@@ -109,7 +120,7 @@ impl View {
                 tokio::spawn(feed.run()).abort_handle()
             })
             .collect();
-        Self { shared, _feeds: Arc::new(Feeds(feeds)) }
+        Self { store, shared, feeds: Arc::new(Feeds { running, groups }) }
     }
 
     /// Waits until every prefix was listed.
@@ -135,11 +146,29 @@ impl View {
         self.shared.revision.subscribe()
     }
 
-    /// Waits until the map shows `revision`, such as that of a write of one of its keys.
-    /// `false` if it does not within `limit`.
+    /// Waits until the map shows everything up to `revision`, such as that of a write. `false`
+    /// if it does not within `limit`.
+    ///
+    /// Events tell soon if the revision touched the map's keys; if it did not, the store is asked
+    /// whether it holds anything that the map does not show.
     pub async fn wait_for(&self, revision: Revision, limit: Duration) -> bool {
+        timeout(limit, self.shows(revision)).await.is_ok()
+    }
+
+    async fn shows(&self, revision: Revision) {
         let mut shown = self.changed();
-        timeout(limit, shown.wait_for(|shown| *shown >= revision)).await.is_ok_and(|r| r.is_ok())
+        let mut patience = EVENT_PATIENCE;
+        while *shown.borrow_and_update() < revision {
+            // The sender lives in what `self` holds, so this fails only by being late.
+            if timeout(patience, shown.changed()).await.is_ok() {
+                continue;
+            }
+            let level = level::shows(&self.store, &self.shared, &self.feeds.groups, revision);
+            if level.await.unwrap_or(false) {
+                return;
+            }
+            patience = (patience * 2).min(EVENT_PATIENCE_MAX);
+        }
     }
 
     /// Every change from now on, in the order it is applied. The first is always

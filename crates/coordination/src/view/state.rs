@@ -66,6 +66,10 @@ impl ViewState {
         self.entries.is_empty()
     }
 
+    pub(super) fn reached(&self, feed: usize) -> Revision {
+        self.reached[feed]
+    }
+
     pub(super) fn reach(&mut self, feed: usize, revision: Revision) {
         self.reached[feed] = revision;
     }

@@ -2,6 +2,8 @@
 //! orders and grants come, the standby refuses and names the leader, and when the leader dies the
 //! standby goes on where the agent says it is.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use evenkeel_coordination::{Endpoint, Store, StoreConfig};

@@ -43,10 +43,7 @@ impl FromStr for EtcdOption {
 
     fn from_str(s: &str) -> Result<Self, String> {
         let refused = |why: &str| {
-            Err(format!(
-                "'{s}' is not an etcd: {why}: expected embedded[:host:port], spawn[:path] or \
-                 http://host:port,…"
-            ))
+            Err(format!("{why}: expected embedded[:host:port], spawn[:path] or http://host:port,…"))
         };
         if let Some(rest) = s.strip_prefix("embedded") {
             return match rest.strip_prefix(':') {
@@ -103,13 +100,8 @@ impl<'de> Deserialize<'de> for EtcdOption {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// etcd does not answer, or refuses.
-    #[error("cannot reach etcd at {etcd}: {}", .source.detail)]
-    Unreachable {
-        /// What was tried.
-        etcd: String,
-        /// The store's word.
-        source: StoreError,
-    },
+    #[error("cannot reach etcd: {}", .0.detail)]
+    Unreachable(StoreError),
     /// The embedded server's address is taken.
     #[error("cannot start the embedded etcd: {0}")]
     Embedded(#[from] ListenError),
@@ -165,9 +157,8 @@ pub async fn open(option: &EtcdOption, env: &Environment) -> Result<(Store, Etcd
     };
     let mut config = StoreConfig::urls(guard.urls.clone());
     config.seed = env.seed;
-    let unreachable = |source| OpenError::Unreachable { etcd: guard.urls.join(","), source };
-    let store = Store::open(config).map_err(unreachable)?;
-    store.probe(PATIENCE).await.map_err(unreachable)?;
+    let store = Store::open(config).map_err(OpenError::Unreachable)?;
+    store.probe(PATIENCE).await.map_err(OpenError::Unreachable)?;
     Ok((store, guard))
 }
 
@@ -182,7 +173,7 @@ pub async fn serve_embedded(listen: &str, env: &Environment) -> Result<(), OpenE
 impl OpenError {
     /// Whether nobody answered, rather than that something was asked for that cannot be.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable { source, .. } if source.class != ErrorClass::Fatal)
+        matches!(self, Self::Unreachable(error) if error.class != ErrorClass::Fatal)
     }
 }
 
@@ -217,7 +208,7 @@ mod tests {
             ("http://a", "'http://a' lacks a port"),
         ] {
             let error = bad.parse::<EtcdOption>().unwrap_err();
-            assert!(error.contains(why), "{error}");
+            assert!(error.starts_with(why), "{error}");
             assert!(error.ends_with("spawn[:path] or http://host:port,…"), "{error}");
         }
     }

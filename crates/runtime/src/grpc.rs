@@ -57,6 +57,7 @@ impl Server {
 
     /// Adds a generated service.
     #[must_use]
+    #[expect(clippy::should_implement_trait, reason = "a builder's verb, not arithmetic")]
     pub fn add<S>(mut self, service: S) -> Self
     where
         S: Service<Request<Body>, Error = Infallible>

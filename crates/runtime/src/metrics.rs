@@ -56,6 +56,7 @@ pub fn install(service: &'static str) -> Result<MetricsHandle, BuildError> {
         .set_buckets(&SECONDS)?
         .set_buckets_for_metric(Matcher::Suffix("_bytes".to_owned()), &BYTES)?
         .install_recorder()?;
+    evenkeel_coordination::metrics::describe();
     metrics::describe_gauge!("evenkeel_build_info", "1, labelled with the service and its version");
     metrics::gauge!("evenkeel_build_info", "service" => service, "version" => env!("CARGO_PKG_VERSION"))
         .set(1.0);

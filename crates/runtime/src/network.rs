@@ -130,7 +130,7 @@ impl Network {
 
     /// Listens on `host:port`; port 0 takes any free one. The error names the address.
     pub async fn listen(&self, address: &str) -> Result<Incoming, ListenError> {
-        let failed = |source| ListenError { address: address.to_owned(), source };
+        let failed = |cause| ListenError { address: address.to_owned(), cause };
         match &self.backend {
             Backend::Tcp => {
                 let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -158,13 +158,12 @@ impl Backend {
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {}", listen_hint(.source))]
+#[error("cannot listen on {address}: {}", listen_hint(.cause))]
 pub struct ListenError {
     /// What was asked for.
     pub address: String,
-    /// Why not.
-    #[source]
-    pub source: io::Error,
+    /// Why not; part of the message.
+    pub cause: io::Error,
 }
 
 fn listen_hint(error: &io::Error) -> String {

@@ -81,7 +81,7 @@ pub fn usage(error: &clap::Error, program: &str) -> ExitCode {
     let text = error.to_string();
     let said = text.split("\n\nUsage:").next().unwrap_or(&text);
     let said = said.split("\n\nFor more information").next().unwrap_or(said);
-    eprintln!("{} (see {program} --help)", config::one_line(said));
+    eprintln!("{} (see {program} --help)", config::one_line(&said.replace("\n\n", "; ")));
     ExitCode::from(2)
 }
 

@@ -1,6 +1,7 @@
 //! Logs: one line per event on stderr, as text or JSON.
 
 use std::fmt;
+use std::io::IsTerminal;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,10 @@ pub fn init(format: LogFormat, filter: Option<&str>) -> Result<(), String> {
              such as info or info,evenkeel_planner=debug"
         )
     })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),

@@ -1,5 +1,7 @@
 //! gRPC with health, and HTTP with readiness, over simulated links and over TCP.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use evenkeel_runtime::{Clock, Health, MetricsHandle, Network, Shutdown, SimNetwork, grpc, http};

@@ -1,5 +1,7 @@
 //! What holds for any sequence of samples, and how both laws hold a simulated node to its target.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use evenkeel_throttle::{CUT, Law, LawName, MAX_SHARE, MIN_SHARE, RAISE, Sample, State};
 use proptest::prelude::*;
 

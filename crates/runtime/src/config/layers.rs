@@ -23,7 +23,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("default"),
             Self::File(path) => write!(f, "config file {path}"),
             Self::Environment(variable) => write!(f, "environment {variable}"),
-            Self::Flag => f.write_str("flag"),
+            Self::Flag => f.write_str("flags"),
             Self::Set => f.write_str("flag --set"),
         }
     }
@@ -160,7 +160,10 @@ impl Layers {
 
     /// `origin: key`, or the origin of the nearest key above or below.
     pub(super) fn describe(&self, path: &str) -> String {
-        format!("{}: {path}", self.origin(path))
+        match self.origin(path) {
+            Origin::Flag => format!("flag --{}", path.replace(['_', '.'], "-")),
+            origin => format!("{origin}: {path}"),
+        }
     }
 
     fn origin(&self, path: &str) -> &Origin {

@@ -96,7 +96,7 @@ fn later_layers_win_key_by_key() {
         format!(
             "listen: \"file:1\" # config file {path}\n\
              advertise: \"7\" # environment EVENKEEL_ADVERTISE\n\
-             interval_ms: 7 # flag\n\
+             interval_ms: 7 # flags\n\
              names: [\"a\",\"b\"] # environment EVENKEEL_NAMES\n\
              inner:\n  enabled: true # config file {path}\n  max_moves: 5 # flag --set\n"
         )
@@ -154,6 +154,11 @@ fn variables_and_flags_are_refused_by_name() {
         refused(&sources(&[("EVENKEEL_INTERVAL_MS", "-1")], &[])),
         "environment EVENKEEL_INTERVAL_MS: interval_ms: '-1' is not valid: invalid value: integer \
          `-1`, expected u64"
+    );
+    let flags = Sources { flags: json!({ "interval_ms": 0 }), ..Sources::default() };
+    assert_eq!(
+        refused(&flags),
+        "flag --interval-ms: '0' is not valid: expected at least 1 millisecond"
     );
     assert_eq!(
         refused(&sources(&[], &["interval_ms"])),

@@ -104,6 +104,8 @@ struct Pull {
     verify_from: u64,
     bytes: u64,
     bytes_remaining: u64,
+    /// The source's committed end when it last spoke.
+    committed: u64,
 }
 
 /// Makes one copy; ends when it is level, or has failed for good.
@@ -118,6 +120,7 @@ pub async fn pull(to: Destination, order: Order, allowances: mpsc::UnboundedRece
         verify_from: 0,
         bytes: 0,
         bytes_remaining: 0,
+        committed: 0,
     };
     pull.run().await;
 }
@@ -255,7 +258,8 @@ impl Pull {
                     let chunk = chunk?.ok_or_else(|| Failed::Source("it ended the copy".into()))?;
                     let level = chunk.level;
                     self.take_in(chunk, asks).await?;
-                    if level {
+                    // The leader may have shipped the rest meanwhile.
+                    if level || self.position.end_offset >= self.committed {
                         return Ok(());
                     }
                 }
@@ -284,6 +288,7 @@ impl Pull {
         }
         let bytes = chunk.frames.len() as u64;
         self.bytes_remaining = chunk.bytes_remaining;
+        self.committed = chunk.committed;
         if bytes > 0 {
             let Order { shard, generation, .. } = &self.order;
             let append =
@@ -307,7 +312,8 @@ impl Pull {
     /// Compares what arrived, as it is stored, with the source.
     async fn verify(&mut self, mut client: ShardCopyClient<Channel>) -> Result<(), Failed> {
         let Order { shard, generation, .. } = &self.order;
-        let (from, to) = (self.verify_from, self.position.end_offset);
+        // What came from the leader beyond that was checked record by record.
+        let (from, to) = (self.verify_from, self.position.end_offset.min(self.committed));
         if from >= to {
             return Ok(());
         }

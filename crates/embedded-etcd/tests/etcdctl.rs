@@ -145,7 +145,6 @@ async fn the_server_tells_of_itself() {
     assert!(status.contains(&ctl.endpoint) && status.contains("evenkeel"), "{status}");
     let status = ctl.run(&["endpoint", "status", "-w", "json"]).await;
     assert!(status.contains(r#""revision":2"#), "{status}");
-    assert!(ctl.run(&["endpoint", "status", "--cluster"]).await.contains(&ctl.endpoint));
     let health = ctl.output(&["endpoint", "health"]).await;
     assert!(health.status.success());
     assert!(ctl.run(&["member", "list"]).await.contains(&ctl.endpoint));

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_model::{Generation, Role, ShardKey};
-use evenkeel_shard_log::{
-    CopyRefusal, ReadLimit, Record, Replica, decode_frames, encode_frames,
-};
+use evenkeel_shard_log::{CopyRefusal, ReadLimit, Record, Replica, decode_frames, encode_frames};
 
 use super::clients::storage_error;
 use super::shard::{Shard, off_the_runtime};
@@ -75,8 +73,7 @@ impl Hosted {
         loop {
             let read = shard.look(|replica| {
                 let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
-                let end =
-                    if learns { replica.log().synced_end() } else { replica.copyable_end() };
+                let end = if learns { replica.log().synced_end() } else { replica.copyable_end() };
                 let limit = ReadLimit::bytes(end.min(to_offset), DIGEST_STEP_BYTES);
                 self.read_records(replica, digest.to_offset, limit)
             });

@@ -67,7 +67,8 @@ impl Disks for FileDisks {
             let mut deeper = Vec::new();
             for (path, text) in paths {
                 for name in names_in(&path)? {
-                    let text = if text.is_empty() { name.clone() } else { format!("{text}/{name}") };
+                    let text =
+                        if text.is_empty() { name.clone() } else { format!("{text}/{name}") };
                     deeper.push((path.join(&name), text));
                 }
             }

@@ -10,6 +10,9 @@ mod peers;
 mod shard;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,8 +48,7 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
         log: LogConfig { segment_bytes: context.log.segment_bytes, ..LogConfig::default() },
         ..ReplicaConfig::default()
     };
-    let peers =
-        Peers { network: context.network, surroundings: context.surroundings.clone() };
+    let peers = Peers { network: context.network, surroundings: context.surroundings.clone() };
     let hosted = Arc::new(Hosted {
         equipment: Equipment {
             me: context.broker,

@@ -3,6 +3,7 @@
 //! **Invariants:** offsets are consecutive from 0; terms never fall; a record, once synced, is lost
 //! only by [`Log::truncate_from`]; an append is there wholly or not at all.
 
+mod damage;
 mod error;
 mod read;
 mod recovery;

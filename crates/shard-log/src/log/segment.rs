@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::damage::was_durable;
 use super::error::{LogError, is_full};
-use crate::record::{self, BadFrame, Frame, HEADER_BYTES};
+use crate::record::{self, BadFrame, Frame};
 use crate::storage::{Storage, StoredFile};
 
 /// Start of every segment file: a mark with the layout's version, then the base offset.
@@ -42,7 +43,7 @@ pub(super) struct Damage {
     pub(super) at: u64,
     pub(super) bytes: u64,
     pub(super) detail: &'static str,
-    /// A later record proves that what is damaged was durable.
+    /// It was whole once: this is no torn write.
     pub(super) was_durable: bool,
 }
 
@@ -115,13 +116,11 @@ impl Segment {
                     each(&frame.record);
                 }
                 Err(bad) => {
-                    let was_durable = proves_durable(&bytes.slice(at..), segment.end);
-                    let detail = bad.as_str();
                     damage = Some(Damage {
                         at: at as u64,
                         bytes: length - at as u64,
-                        detail,
-                        was_durable,
+                        detail: bad.as_str(),
+                        was_durable: was_durable(&bytes, at, segment.end, bad),
                     });
                     break;
                 }
@@ -260,22 +259,4 @@ fn write_error(e: std::io::Error, file: String, bytes: usize) -> LogError {
 fn next_frame(bytes: &Bytes, offset: u64) -> Result<Frame, BadFrame> {
     let frame = record::decode(bytes)?;
     if frame.record.offset == offset { Ok(frame) } else { Err(BadFrame::Malformed) }
-}
-
-/// Whether a whole record behind the bad one at `offset` says that it was durable when that later
-/// record was written. A torn write leaves no such record: what tears was never synced.
-fn proves_durable(bytes: &Bytes, offset: u64) -> bool {
-    let most = (bytes.len() / HEADER_BYTES) as u64;
-    for at in 1..bytes.len().saturating_sub(HEADER_BYTES - 1) {
-        let Ok((total, found)) = record::peek(&bytes[at..]) else { continue };
-        if found <= offset || found - offset > most || bytes.len() - at < total {
-            continue;
-        }
-        if let Ok(frame) = record::decode(&bytes.slice(at..))
-            && frame.record.offset - u64::from(frame.unsynced) > offset
-        {
-            return true;
-        }
-    }
-    false
 }

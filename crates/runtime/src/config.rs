@@ -21,11 +21,12 @@ pub use table::{check_table, table};
 use layers::{Layers, Origin};
 
 /// Seldom named by a service: read by the runtime itself or by the command line.
-pub const RESERVED_VARIABLES: [&str; 6] = [
+pub const RESERVED_VARIABLES: [&str; 7] = [
     "EVENKEEL_CONFIG",
     "EVENKEEL_LOG",
     "EVENKEEL_LOG_FORMAT",
-    "EVENKEEL_ENDPOINT",
+    "EVENKEEL_ADMIN",
+    "EVENKEEL_MIGRATOR",
     "EVENKEEL_BROKERS",
     "EVENKEEL_OUTPUT",
 ];

@@ -17,7 +17,7 @@ impl std::fmt::Display for Fate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::NotWritten => "nothing was written",
-            Self::Unknown => "it may have been written",
+            Self::Unknown => "some of it may have been written",
         })
     }
 }
@@ -78,6 +78,14 @@ impl ClientError {
             Self::Protocol { .. } => Fate::Unknown,
             Self::NoAddress | Self::BadAddress { .. } => Fate::NotWritten,
         }
+    }
+
+    /// The same failure, where an earlier part of the call was written.
+    pub(crate) fn after_a_part(mut self) -> Self {
+        if let Self::Refused { fate, .. } | Self::GaveUp { fate, .. } = &mut self {
+            *fate = Fate::Unknown;
+        }
+        self
     }
 
     /// The broker's stable word, if it gave one.

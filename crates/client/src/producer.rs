@@ -22,9 +22,20 @@ pub struct Published {
     pub leader: String,
     /// At which generation.
     pub generation: Generation,
-    /// How many attempts it took.
+    /// How many attempts it took, at most, for one request.
     pub attempts: u32,
 }
+
+impl Published {
+    fn joined(mut self, next: Self) -> Self {
+        self.offsets.extend(next.offsets);
+        Self { offsets: self.offsets, attempts: self.attempts.max(next.attempts), ..next }
+    }
+}
+
+/// Most records of one request. Brokers remember so many sequences of a producer: a repetition of
+/// a longer one could not be recognised.
+pub const MAX_BATCH_RECORDS: usize = 256;
 
 /// Publishes batches to the shards of one stream.
 ///
@@ -54,7 +65,8 @@ impl Producer {
         self.id
     }
 
-    /// Publishes a batch to one shard and returns when all of it is committed. On an error,
+    /// Publishes a batch to one shard and returns when all of it is committed. More records than
+    /// [`MAX_BATCH_RECORDS`] are sent in several requests, one after the other. On an error,
     /// [`ClientError::fate`] tells whether some of it may have been stored.
     pub async fn publish(
         &self,
@@ -67,17 +79,28 @@ impl Producer {
         };
         // Taken before the permit: a waiting lane must not hold one.
         let mut last = lane.lock().await;
-        let _permit = self.client.in_flight().acquire().await;
-        let before = *last;
-        // Advanced first: a call that is dropped half-way must not use its sequence again.
-        *last += payloads.len() as u64;
         let shard = self.stream.shard(shard);
-        let request = self.request(&shard, before, payloads);
-        let result = self.send(&shard, request).await;
-        if matches!(&result, Err(e) if e.fate() == Fate::NotWritten) {
-            *last = before;
+        let mut all: Option<Published> = None;
+        let mut payloads = payloads.into_iter();
+        loop {
+            let part: Vec<Bytes> = payloads.by_ref().take(MAX_BATCH_RECORDS).collect();
+            if part.is_empty()
+                && let Some(all) = all
+            {
+                return Ok(all);
+            }
+            let _permit = self.client.in_flight().acquire().await;
+            let request = self.request(&shard, *last, part);
+            // Never used again, whatever becomes of this request: a sequence that names two
+            // records would make the second pass for a repetition of the first.
+            *last += request.records.len() as u64;
+            let sent = self.send(&shard, request).await;
+            all = Some(match (all, sent) {
+                (None, sent) => sent?,
+                (Some(all), Ok(next)) => all.joined(next),
+                (Some(_), Err(error)) => return Err(error.after_a_part()),
+            });
         }
-        result
     }
 
     fn request(&self, shard: &ShardKey, before: u64, payloads: Vec<Bytes>) -> PublishRequest {

@@ -187,7 +187,7 @@ async fn without_a_producer_id_a_lost_answer_is_told_and_not_retried() {
 }
 
 #[tokio::test]
-async fn a_refused_batch_leaves_its_sequence_to_the_next_one() {
+async fn a_refused_batch_never_gives_its_sequence_to_another_one() {
     let (broker, address) = serve().await;
     broker.edit().acts = VecDeque::from([Act::Refuse(refuse(Reason::DiskFull, "disk is full"))]);
     let producer = client(&[&address]).producer(stream(), 7);
@@ -195,7 +195,22 @@ async fn a_refused_batch_leaves_its_sequence_to_the_next_one() {
     let text = "cannot publish to stream/d/s/0: disk is full (nothing was written)";
     assert_eq!((error.to_string().as_str(), error.reason()), (text, Some(Reason::DiskFull)));
     producer.publish(0, payloads(&["b"])).await.unwrap();
-    assert_eq!(broker.edit().log[0].sequence, 1);
+    assert_eq!(broker.edit().log[0].sequence, 2);
+}
+
+#[tokio::test]
+async fn a_long_batch_is_sent_in_parts_that_brokers_can_recognise() {
+    let (broker, address) = serve().await;
+    broker.edit().acts = VecDeque::from([Act::Accept, Act::StoreAndFail]);
+    let producer = client(&[&address]).producer(stream(), 7);
+    let published = producer.publish(0, vec![Bytes::from_static(b"x"); 600]).await.unwrap();
+    assert_eq!(published.offsets, (0..600).collect::<Vec<u64>>());
+    assert_eq!((published.attempts, broker.edit().published), (2, 4));
+    // The second part of three is refused: the first stays written, and that is said.
+    let full = refuse(Reason::DiskFull, "disk is full");
+    broker.edit().acts = VecDeque::from([Act::Accept, Act::Refuse(full)]);
+    let failed = producer.publish(0, vec![Bytes::from_static(b"x"); 600]).await.unwrap_err();
+    assert_eq!((failed.fate(), broker.edit().log.len()), (Fate::Unknown, 856));
 }
 
 #[tokio::test]

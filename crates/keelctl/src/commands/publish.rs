@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     producer_id: Option<NonZero<u64>>,
     /// Most records of a batch.
-    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
     batch_records: u64,
 }
 

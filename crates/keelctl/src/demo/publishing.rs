@@ -19,7 +19,7 @@ const PRODUCERS: u64 = 3;
 
 /// A batch is sent when it has this many bytes or records, or when a tick ends.
 const BATCH_BYTES: usize = 128 << 10;
-const BATCH_RECORDS: usize = 1000;
+const BATCH_RECORDS: usize = evenkeel_client::MAX_BATCH_RECORDS;
 
 /// Batches that wait for each lane.
 const QUEUE: usize = 2;

@@ -8,14 +8,14 @@ use evenkeel_proto::migrations::CopyProgress;
 
 use crate::jobs::Job;
 
-/// A copy that has not said how fast it is may use whatever its ends have left.
-const MEASURED_AFTER: Duration = Duration::from_secs(3);
-
 /// So much is always worth granting: the tail of a copy and its first bytes.
 const LEAST_WANTED: u64 = 256 * 1024;
 
-/// A copy may grow to so many times its rate from one round to the next.
-const GROWTH: f64 = 4.0;
+/// A copy that does not use what it is granted is granted so many times its rate: it may grow.
+const GROWTH: f64 = 1.5;
+
+/// A destination that says it is level and is not reported caught up for this long is asked again.
+const LEVEL_KEPT: Duration = Duration::from_secs(10);
 
 /// Weight of the newest sample in the smoothed rate.
 const SMOOTHING: f64 = 0.3;
@@ -95,6 +95,15 @@ pub struct Copy {
     /// The source that failed last, and when another try may be made.
     pub failed: Option<(Option<BrokerId>, Duration)>,
     failures: u32,
+    level_since: Option<Duration>,
+    /// When the source was chosen.
+    pub source_since: Duration,
+    /// Verified before the destination began to count anew.
+    counted_before: u64,
+    counted: u64,
+    last_grant: u64,
+    /// It holds more credit than a round's grant: something else holds it up.
+    backed_up: bool,
     /// Grants that have not expired.
     outstanding: VecDeque<(Duration, u64)>,
     measured: Option<(Duration, u64)>,
@@ -118,6 +127,12 @@ impl Copy {
             limited_by: String::new(),
             failed: None,
             failures: 0,
+            level_since: None,
+            source_since: now,
+            counted_before: 0,
+            counted: 0,
+            last_grant: 0,
+            backed_up: false,
             outstanding: VecDeque::new(),
             measured: None,
             written: None,
@@ -139,37 +154,71 @@ impl Copy {
         self.state != State::Level && self.failed.as_ref().is_none_or(|(_, at)| now >= *at)
     }
 
+    /// Follows the assignment. What failed for an older generation may be tried again.
+    pub fn follow(&mut self, job: Job) {
+        if job.generation != self.job.generation && self.state == State::Failed {
+            self.state = State::Queued;
+            self.failed = None;
+        }
+        self.job = job;
+    }
+
     /// Takes the agent's word. Answers how many more bytes it has verified.
     pub fn progressed(&mut self, now: Duration, progress: &CopyProgress) -> u64 {
-        // A destination that restarted counts from its durable offset again.
-        let more = progress.bytes_verified.saturating_sub(self.done);
-        self.done = progress.bytes_verified;
+        if progress.bytes_verified < self.counted {
+            // It counts from the start of its present try; what came before is kept.
+            self.counted_before += self.counted;
+            self.counted = 0;
+        }
+        let more = progress.bytes_verified - self.counted;
+        self.counted = progress.bytes_verified;
+        self.done = self.counted_before + self.counted;
         self.remaining = Some(progress.bytes_remaining);
-        match self.measured {
-            Some((at, done)) if progress.bytes_verified >= done => {
-                let span = now.saturating_sub(at);
-                if span >= Duration::from_millis(200) {
-                    let sample = (progress.bytes_verified - done) as f64 / span.as_secs_f64();
-                    self.rate += SMOOTHING * (sample - self.rate);
-                    self.measured = Some((now, progress.bytes_verified));
-                }
-            }
-            _ => self.measured = Some((now, progress.bytes_verified)),
-        }
-        match progress.state.as_str() {
-            "level" => {
-                self.state = State::Level;
-                self.limited_by = "the leader's own stream ships the rest".to_owned();
-            }
-            "failed" => self.failed(now, &progress.detail),
-            _ if matches!(self.state, State::Level | State::Failed) => self.state = State::Queued,
-            _ => {}
-        }
+        self.measure(now);
+        self.backed_up = progress.state == "running" && progress.credit_left > self.last_grant;
         if more > 0 {
             self.failures = 0;
             self.failed = None;
         }
+        match progress.state.as_str() {
+            "level" => {
+                self.state = State::Level;
+                self.level_since.get_or_insert(now);
+                self.limited_by = "the leader's own stream ships the rest".to_owned();
+            }
+            // An agent tells the end of a try twice.
+            "failed" if self.state != State::Failed => self.failed(now, &progress.detail),
+            "failed" => {}
+            _ if matches!(self.state, State::Level | State::Failed) => {
+                self.state = State::Queued;
+                self.level_since = None;
+            }
+            _ => {}
+        }
         more
+    }
+
+    fn measure(&mut self, now: Duration) {
+        let Some((at, done)) = self.measured else {
+            self.measured = Some((now, self.done));
+            return;
+        };
+        let span = now.saturating_sub(at);
+        if span >= Duration::from_millis(200) {
+            let sample = self.done.saturating_sub(done) as f64 / span.as_secs_f64();
+            self.rate += SMOOTHING * (sample - self.rate);
+            self.measured = Some((now, self.done));
+        }
+    }
+
+    /// A destination that is level is left to the leader's own stream; if that does not bring it
+    /// the rest, it is asked again.
+    pub fn recheck(&mut self, now: Duration) {
+        if self.level_since.is_some_and(|since| now >= since + LEVEL_KEPT) {
+            self.level_since = None;
+            self.state = State::Queued;
+            self.ordered = None;
+        }
     }
 
     /// The try failed: another source, later.
@@ -187,11 +236,9 @@ impl Copy {
     }
 
     /// Bytes that it can use until the next round, beyond those it was granted already.
-    pub fn wants(&self, now: Duration, round: Duration) -> u64 {
-        let measured = self.started.is_some_and(|at| now.saturating_sub(at) >= MEASURED_AFTER);
-        let usable = if measured {
-            let grown = self.rate * GROWTH * round.as_secs_f64();
-            (grown as u64).max(LEAST_WANTED)
+    pub fn wants(&self, round: Duration) -> u64 {
+        let usable = if self.backed_up {
+            ((self.rate * GROWTH * round.as_secs_f64()) as u64).max(LEAST_WANTED)
         } else {
             u64::MAX
         };
@@ -203,6 +250,7 @@ impl Copy {
     /// Notes a grant.
     pub fn granted(&mut self, bytes: u64, expires: Duration) {
         self.outstanding.push_back((expires, bytes));
+        self.last_grant = bytes;
     }
 
     /// Drops expired grants.

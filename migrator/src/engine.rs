@@ -171,7 +171,7 @@ impl Engine {
         for shard in known {
             let Some(copy) = self.copies.get_mut(&shard) else { continue };
             match jobs.remove(&shard) {
-                Some(job) if job.destination == copy.job.destination => copy.job = job,
+                Some(job) if job.destination == copy.job.destination => copy.follow(job),
                 other => {
                     self.finish(now, &shard, actions);
                     if let Some(job) = other {

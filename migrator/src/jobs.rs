@@ -16,6 +16,8 @@ pub struct Job {
     pub shard: ShardKey,
     /// The assignment's generation.
     pub generation: Generation,
+    /// Leadership token of the load manager that wrote it.
+    pub token: i64,
     /// What the copy is for.
     pub class: CopyClass,
     /// Where the bytes go.
@@ -50,6 +52,7 @@ fn job(world: &World, assignment: &Assignment) -> Option<Job> {
     Some(Job {
         shard: assignment.shard.clone(),
         generation: assignment.generation,
+        token: world.tokens.get(&assignment.shard).copied().unwrap_or(0),
         class: class(world, assignment),
         destination: destination.clone(),
         sources: sources(world, assignment),

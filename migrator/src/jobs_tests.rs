@@ -27,6 +27,7 @@ fn world(followers: &[&str], reason: Option<MoveReason>) -> World {
     });
     let mut world = World::default();
     world.moving.insert(shard(), assignment);
+    world.tokens.insert(shard(), 9);
     for n in 1..=5 {
         let broker = Broker {
             lifecycle: Lifecycle::Live,
@@ -78,6 +79,7 @@ fn a_staged_move_is_a_job_until_the_destination_is_level_or_the_leader_fenced() 
     let expected = Job {
         shard: shard(),
         generation: 7,
+        token: 9,
         class: CopyClass::Drain,
         destination: id("b4"),
         sources: vec![id("b3"), id("b1"), id("b2")],

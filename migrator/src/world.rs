@@ -33,6 +33,8 @@ impl Broker {
 pub struct World {
     /// Assignments that name a successor or a joiner.
     pub moving: BTreeMap<ShardKey, Assignment>,
+    /// Leadership tokens of the load managers that wrote them.
+    pub tokens: BTreeMap<ShardKey, i64>,
     /// Every broker that is registered or has a node record.
     pub brokers: BTreeMap<BrokerId, Broker>,
     /// Reports about moving shards, at their assignment's generation only.
@@ -133,6 +135,7 @@ impl Reader {
             let assignment = &record.assignment;
             if assignment.successor.is_some() || assignment.joining.is_some() {
                 world.moving.insert(assignment.shard.clone(), assignment.clone());
+                world.tokens.insert(assignment.shard.clone(), record.token);
             }
         }
         for record in self.reports.values() {

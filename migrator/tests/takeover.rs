@@ -199,7 +199,7 @@ impl Agent {
         let migrator_message::Message::Order(order) = self.next().await else {
             panic!("no order");
         };
-        assert_eq!((order.shard.as_str(), order.token), (SHARD, welcome.token));
+        assert_eq!((order.shard.as_str(), order.token), (SHARD, 1), "the load manager's token");
         assert_eq!((order.class.as_str(), order.source_address.as_str()), ("drain", "b1:7200"));
         let migrator_message::Message::Grant(grant) = self.next().await else {
             panic!("no grant");

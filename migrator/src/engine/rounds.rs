@@ -14,6 +14,12 @@ use crate::nodes::Node;
 use crate::queue::{self, Waiting};
 use crate::world::World;
 
+/// How long a source is kept before a better one is looked for.
+const SOURCE_KEPT: Duration = Duration::from_secs(10);
+
+/// Bytes that a copy is reckoned with at least.
+const LEAST_EXPECTED: u64 = 1 << 20;
+
 impl Engine {
     pub(super) fn round(&mut self, now: Now, actions: &mut Vec<Action>) {
         for node in self.nodes.values_mut() {
@@ -21,6 +27,7 @@ impl Engine {
         }
         for copy in self.copies.values_mut() {
             copy.expire(now.at);
+            copy.recheck(now.at);
         }
         self.choose_sources(now.at);
         let selected = queue::select(self.waiting(now.at), self.settings.slots);
@@ -34,7 +41,8 @@ impl Engine {
     }
 
     /// The candidate expected to finish first; the leader, and followers that are behind
-    /// themselves, only when nobody else is left. A source is kept as long as it is a candidate.
+    /// themselves, only when nobody else is left. A source is kept as long as it is a candidate and
+    /// no other could send at twice its rate.
     fn choose_sources(&mut self, now: Duration) {
         let mut queued: BTreeMap<BrokerId, u64> = BTreeMap::new();
         for copy in self.copies.values().filter(|copy| copy.state != State::Level) {
@@ -43,10 +51,16 @@ impl Engine {
             }
         }
         for copy in self.copies.values_mut() {
-            if copy.source.as_ref().is_some_and(|source| copy.job.sources.contains(source)) {
+            let kept = copy.source.as_ref().is_some_and(|s| copy.job.sources.contains(s));
+            if kept && now.saturating_sub(copy.source_since) < SOURCE_KEPT {
                 continue;
             }
-            copy.source = choose_source(copy, &self.world, &self.nodes, &queued, now);
+            let best = choose_source(copy, &self.world, &self.nodes, &queued, now);
+            if kept && !is_much_better(best.as_ref(), copy, &self.nodes, now) {
+                continue;
+            }
+            copy.source = best;
+            copy.source_since = now;
             if let Some(source) = &copy.source {
                 *queued.entry(source.clone()).or_insert(0) += copy.remaining().unwrap_or(0);
             }
@@ -100,9 +114,7 @@ impl Engine {
                 }
                 copy.state = State::Running;
             }
-            if let Some(order) = order(copy, &self.world, &self.nodes, self.settings.token) {
-                actions.push(order);
-            }
+            actions.extend(order(copy, &self.world, &self.nodes));
         }
     }
 
@@ -122,7 +134,7 @@ impl Engine {
                     class: s.class,
                     source: s.source.clone(),
                     destination: s.destination.clone(),
-                    bytes: copy.wants(now.at, round),
+                    bytes: copy.wants(round),
                 })
             })
             .collect();
@@ -177,12 +189,7 @@ fn rest(
 }
 
 /// The order for a copy with a slot, unless its agent has it already.
-fn order(
-    copy: &mut Copy,
-    world: &World,
-    nodes: &BTreeMap<BrokerId, Node>,
-    token: i64,
-) -> Option<Action> {
+fn order(copy: &mut Copy, world: &World, nodes: &BTreeMap<BrokerId, Node>) -> Option<Action> {
     let session = nodes.get(&copy.job.destination)?.session?;
     let source = copy.source.clone()?;
     let generation = copy.job.generation;
@@ -198,9 +205,23 @@ fn order(
         class: copy.job.class.as_str().to_owned(),
         source: source.to_string(),
         source_address,
-        token,
+        token: copy.job.token,
     };
     Some(Action::Send { session, message: Message::Order(order) })
+}
+
+/// Whether a follower could send at more than twice the rate of the present source.
+fn is_much_better(
+    best: Option<&BrokerId>,
+    copy: &Copy,
+    nodes: &BTreeMap<BrokerId, Node>,
+    now: Duration,
+) -> bool {
+    let rate = |broker: &BrokerId| nodes.get(broker).map_or(0, |node| node.bytes_per_second(now));
+    match (best, &copy.source) {
+        (Some(best), Some(present)) if best != present => rate(best) / 2 > rate(present),
+        _ => false,
+    }
 }
 
 fn choose_source(
@@ -215,6 +236,8 @@ fn choose_source(
     let leader_at = copy.job.sources.iter().position(|b| assignment.leader.as_ref() == Some(b));
     let expected_nanos = |source: &BrokerId| {
         let bytes = queued.get(source).copied().unwrap_or(0) + copy.remaining().unwrap_or(0);
+        // While sizes are not known the faster one is still the better one.
+        let bytes = bytes.max(LEAST_EXPECTED);
         let rate = nodes.get(source).map_or(0, |node| node.bytes_per_second(now)).max(1);
         u128::from(bytes) * 1_000_000_000 / u128::from(rate)
     };

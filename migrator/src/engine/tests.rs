@@ -62,6 +62,7 @@ impl Rig {
             next_try_ms: None,
         });
         self.world.moving.insert(shard(number), assignment);
+        self.world.tokens.insert(shard(number), 66);
         self.following(number, "b2", 3);
     }
 
@@ -173,7 +174,7 @@ fn a_copy_is_ordered_granted_followed_and_ended() {
     assert_eq!(
         rig.round(),
         [
-            "0 <- order stream/d/s/0 g3 drain from b2 at h2:1 token 77",
+            "0 <- order stream/d/s/0 g3 drain from b2 at h2:1 token 66",
             // A round and what an idle bucket has saved.
             "0 <- grant stream/d/s/0 g3 480000 for 500 ms",
             "write stream/d/s/0 drain b2 -> b3 0/1000000",
@@ -209,9 +210,9 @@ fn a_new_generation_or_a_new_session_orders_again_and_loses_nothing() {
     rig.world.moving.get_mut(&shard(0)).unwrap().generation = 4;
     rig.following(0, "b2", 4);
     rig.see();
-    assert_eq!(orders(rig.round()), ["0 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 77"]);
+    assert_eq!(orders(rig.round()), ["0 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 66"]);
     rig.open("b3");
-    assert_eq!(orders(rig.round()), ["1 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 77"]);
+    assert_eq!(orders(rig.round()), ["1 <- order stream/d/s/0 g4 drain from b2 at h2:1 token 66"]);
     // The end of the session before it is no news.
     rig.tell(Event::Closed { broker: id("b3"), session: 0 });
     assert!(orders(rig.round()).is_empty());
@@ -241,7 +242,7 @@ fn a_repair_takes_the_slot_and_the_credits_of_a_balance_copy_which_later_resumes
     assert_eq!(
         lines[..2],
         [
-            "1 <- order stream/d/s/1 g3 under_replicated from b2 at h2:1 token 77",
+            "1 <- order stream/d/s/1 g3 under_replicated from b2 at h2:1 token 66",
             "1 <- grant stream/d/s/1 g3 400000 for 500 ms",
         ]
     );
@@ -269,7 +270,7 @@ fn a_source_that_fails_or_dies_is_replaced_by_the_next_best() {
     let quiet: Vec<String> = (0..3).flat_map(|_| rig.round()).collect();
     assert!(!quiet.iter().any(|line| line.contains("order")), "it pauses first: {quiet:?}");
     let lines = rig.round();
-    assert!(lines[0] == "0 <- order stream/d/s/0 g3 drain from b1 at h1:1 token 77", "{lines:?}");
+    assert!(lines[0] == "0 <- order stream/d/s/0 g3 drain from b1 at h1:1 token 66", "{lines:?}");
     rig.world.brokers.get_mut(&id("b1")).unwrap().address = None;
     rig.see();
     let lines = rig.round();
@@ -348,4 +349,84 @@ fn a_copy_that_nobody_wants_is_cancelled_and_words_of_an_old_session_are_ignored
     assert!(rig.progress("b3", 0, 9, ("level", 5, 0)).is_empty());
     rig.open("b3");
     assert!(rig.progress("b3", 0, 9, ("running", 5, 5)).is_empty());
+}
+
+#[test]
+fn a_level_copy_that_stays_behind_is_asked_again() {
+    let mut rig = Rig::new(SLOTS);
+    rig.stage(0, "b3", MoveReason::Drain);
+    rig.see();
+    rig.open("b3");
+    rig.round();
+    rig.progress("b3", 0, 0, ("level", 500, 0));
+    let lines: Vec<String> = (0..39).flat_map(|_| rig.round()).collect();
+    assert_eq!(lines, ["write stream/d/s/0 drain b2 -> b3 500/500"]);
+    let lines: Vec<String> = (0..2).flat_map(|_| rig.round()).collect();
+    assert_eq!(lines[0], "0 <- order stream/d/s/0 g3 drain from b2 at h2:1 token 66");
+}
+
+#[test]
+fn a_destination_that_counts_anew_loses_nothing_of_what_is_done() {
+    let mut rig = Rig::new(SLOTS);
+    rig.stage(0, "b3", MoveReason::Drain);
+    rig.see();
+    rig.open("b3");
+    rig.round();
+    for (verified, remaining) in [(500, 900), (0, 900), (300, 600)] {
+        rig.progress("b3", 0, 0, ("running", verified, remaining));
+    }
+    let copy = &rig.engine.migrations()[0];
+    assert_eq!((copy.bytes_done, copy.bytes_total), (800, 1400));
+}
+
+#[test]
+fn a_copy_that_does_not_use_its_grants_leaves_them_to_others() {
+    let mut rig = Rig::new(SLOTS);
+    rig.stage(0, "b3", MoveReason::StreamBalance);
+    rig.stage(1, "b4", MoveReason::StreamBalance);
+    for broker in ["b1", "b2", "b3", "b4"] {
+        rig.world.brokers.get_mut(&id(broker)).unwrap().link_bytes_per_second = 80_000_000;
+    }
+    rig.see();
+    rig.open("b3");
+    rig.open("b4");
+    rig.round();
+    rig.at += Duration::from_millis(250);
+    let stuck = CopyProgress {
+        shard: shard(0).to_string(),
+        generation: 3,
+        state: "running".to_owned(),
+        bytes_remaining: 1_000_000_000,
+        credit_left: 50_000_000,
+        ..CopyProgress::default()
+    };
+    rig.tell(Event::Progress { broker: id("b3"), session: 0, progress: stuck });
+    let lines = rig.round();
+    assert!(
+        lines.contains(&"0 <- grant stream/d/s/0 g3 262144 for 500 ms".to_owned()),
+        "{lines:?}"
+    );
+    assert_eq!(rig.states()[0], "stream/d/s/0 running the copy itself");
+    assert_eq!(rig.states()[1], "stream/d/s/1 running egress b2");
+}
+
+#[test]
+fn a_source_that_is_cut_far_below_another_is_left() {
+    let mut rig = Rig::new(SLOTS);
+    rig.stage(0, "b3", MoveReason::Drain);
+    let assignment = rig.world.moving.get_mut(&shard(0)).unwrap();
+    assignment.followers.push(id("b4"));
+    rig.following(0, "b4", 3);
+    rig.see();
+    rig.open("b3");
+    rig.open("b2");
+    rig.round();
+    assert_eq!(rig.engine.migrations()[0].source.as_deref(), Some("b2"));
+    let mut orders = Vec::new();
+    for _ in 0..44 {
+        let status = NodeStatus { share: 0.05, state: "floor".to_owned(), ..NodeStatus::default() };
+        rig.tell(Event::Status { broker: id("b2"), session: 1, status });
+        orders.extend(rig.round().into_iter().filter(|line| line.contains("order")));
+    }
+    assert_eq!(orders, ["0 <- order stream/d/s/0 g3 drain from b4 at h4:1 token 66"]);
 }

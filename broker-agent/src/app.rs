@@ -16,6 +16,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::config::Config;
 use crate::farewell::{leads_nothing, say_farewell};
+use crate::halted::Halted;
 use crate::host::{HostContext, OpenHost, ShardHost, Surroundings, builtin};
 use crate::identity::Identity;
 use crate::load::machine::Machine;
@@ -139,6 +140,7 @@ impl Agent {
             host: host.clone(),
             registration: watch::Sender::new(first),
             health: Health::new(),
+            halted: Halted::default(),
             loops: JoinSet::new(),
         };
         let registrar = wiring.assignments(edges);
@@ -147,9 +149,10 @@ impl Agent {
         wiring.load(&gateway);
         let server = grpc::Server::new(evenkeel_proto::DESCRIPTORS)?;
         let server = serve(server.add(gateway.server()).add(source.server()));
-        let Wiring { registration, health, loops, .. } = wiring;
+        let Wiring { registration, health, halted, loops, .. } = wiring;
         let serving = Shutdown::new();
-        let servers = listening.serve(server, env, health, &serving);
+        let pages = http::routes(env.metrics.clone(), health.clone()).merge(halted.page());
+        let servers = listening.serve(server, pages, health, &serving);
         Ok(Self {
             identity,
             session,
@@ -201,12 +204,11 @@ impl Listening {
     fn serve(
         self,
         server: grpc::Server,
-        env: &Environment,
+        pages: axum::Router,
         health: Health,
         until: &Shutdown,
     ) -> JoinSet<anyhow::Result<()>> {
         let mut servers = JoinSet::new();
-        let pages = http::routes(env.metrics.clone(), health.clone());
         let served = http::serve(self.pages, pages, until.clone());
         servers.spawn(async move { Ok(served.await?) });
         let served = server.serve(self.services, health, until.clone());

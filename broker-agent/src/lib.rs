@@ -16,6 +16,7 @@ pub mod routes;
 
 mod app;
 mod farewell;
+mod halted;
 mod leftovers;
 mod measuring;
 mod registration;

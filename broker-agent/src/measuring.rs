@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use evenkeel_coordination::{LeaseId, Session, Store};
 use evenkeel_model::keys::Keys;
-use evenkeel_model::{BrokerId, Phase, Registration, Role, encode};
+use evenkeel_model::{BrokerId, Registration, Role, encode};
 use evenkeel_runtime::Clock;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::gateway::activity::Activity;
+use crate::halted::Halted;
 use crate::host::{ShardCounters, ShardHost};
 use crate::load::machine::{Machine, Reading};
 use crate::load::report::LoadMeter;
@@ -25,6 +26,7 @@ pub(crate) struct Measuring {
     pub(crate) clock: Clock,
     pub(crate) host: Arc<dyn ShardHost>,
     pub(crate) activity: Activity,
+    pub(crate) halted: Halted,
     /// None: the machine is not measured.
     pub(crate) machine: Option<Machine>,
     /// Follows the measured weight, unless one is configured.
@@ -89,15 +91,15 @@ impl Measuring {
             metrics::replication_lag(follower, *lag);
         }
         metrics::stored_bytes(counters.iter().map(|c| c.size_bytes).sum());
-        let held: Vec<(Role, Phase)> = counters
+        let held: Vec<Role> = counters
             .iter()
             .filter_map(|c| self.host.watch(&c.shard))
-            .map(|watch| (watch.borrow().role, watch.borrow().phase))
+            .map(|watch| watch.borrow().role)
             .collect();
         for role in [Role::Leader, Role::Follower, Role::Successor, Role::Joining] {
-            metrics::shards(role.as_str(), held.iter().filter(|(r, _)| *r == role).count());
+            metrics::shards(role.as_str(), held.iter().filter(|r| **r == role).count());
         }
-        metrics::halted(held.iter().filter(|(_, p)| *p == Phase::Halted).count());
+        metrics::halted(self.halted.count());
     }
 
     fn follow_weight(&self, reading: &Reading) {

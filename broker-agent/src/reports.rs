@@ -11,6 +11,7 @@ use evenkeel_runtime::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use crate::halted::Halted;
 use crate::metrics;
 use crate::switchover::Switchovers;
 
@@ -87,6 +88,7 @@ pub(crate) struct ReportWriter {
     pub(crate) edges: mpsc::UnboundedReceiver<ShardReport>,
     pub(crate) held: watch::Receiver<BTreeSet<ShardKey>>,
     pub(crate) switchovers: Switchovers,
+    pub(crate) halted: Halted,
 }
 
 impl ReportWriter {
@@ -100,7 +102,9 @@ impl ReportWriter {
                 self.take_in(&mut outbox, report);
             }
             if self.held.has_changed().unwrap_or(false) {
-                outbox.keep(&self.held.borrow_and_update());
+                let held = self.held.borrow_and_update();
+                outbox.keep(&held);
+                self.halted.keep(|shard| held.contains(shard));
             }
             let held = lease.borrow_and_update().map(|l| l.id);
             if held.is_some() && held != under {
@@ -138,6 +142,7 @@ impl ReportWriter {
             metrics::switchover_seconds(took);
         }
         if self.held.borrow().contains(&report.shard) {
+            self.halted.reported(&report);
             outbox.edge(report);
         }
     }

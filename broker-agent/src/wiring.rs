@@ -21,6 +21,7 @@ use crate::copies::source::CopySource;
 use crate::copies::throttle::{Buckets, Controller};
 use crate::gateway::holding::HoldLimits;
 use crate::gateway::service::{Gateway, GatewayLimits};
+use crate::halted::Halted;
 use crate::host::ShardHost;
 use crate::leftovers::erase_leftovers;
 use crate::load::machine::Machine;
@@ -44,6 +45,7 @@ pub(crate) struct Wiring {
     pub(crate) host: Arc<dyn ShardHost>,
     pub(crate) registration: watch::Sender<Registration>,
     pub(crate) health: Health,
+    pub(crate) halted: Halted,
     pub(crate) loops: JoinSet<()>,
 }
 
@@ -79,6 +81,7 @@ impl Wiring {
             edges,
             held: held.clone(),
             switchovers,
+            halted: self.halted.clone(),
         };
         self.loops.spawn(reports.run());
         let after = Duration::from_millis(self.config.leftover_erase_after_ms);
@@ -153,6 +156,7 @@ impl Wiring {
             clock: self.env.clock.clone(),
             host: self.host.clone(),
             activity: gateway.activity().clone(),
+            halted: self.halted.clone(),
             machine: self.config.measure_machine.then(Machine::default),
             registration: self.registration.clone(),
             weight_is_configured: self.config.weight.is_some(),

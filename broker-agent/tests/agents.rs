@@ -315,6 +315,60 @@ async fn a_lost_key_is_written_again_and_an_older_duty_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_etcd_a_leader_stops_at_its_deadline_and_comes_back() {
+    let (cluster, _agents, _) = three_with_a_shard().await;
+    let mut client = cluster.client("b1").await;
+    publish(&mut client, &shard(0), 1).await.unwrap();
+    let before = cluster.registered("b1").await.incarnation;
+    cluster.etcd.pause();
+    // It serves on while its lease is provably alive, and not longer.
+    let mut sequence = 1;
+    let refused = timeout(PATIENCE, async {
+        loop {
+            sequence += 1;
+            if let Err(refused) = publish(&mut client, &shard(0), sequence).await {
+                return refused;
+            }
+        }
+    });
+    let refused = refused.await.expect("a leader without a lease refuses");
+    assert_eq!(Reason::of(&refused).unwrap().0, Reason::ShardUnavailable);
+    assert!(refused.message().contains("lease is not provably alive"), "{refused}");
+
+    cluster.etcd.resume();
+    timeout(PATIENCE, async { while publish(&mut client, &shard(0), sequence).await.is_err() {} })
+        .await
+        .expect("it serves again under a new lease");
+    assert_eq!(cluster.registered("b1").await.incarnation, before);
+    cluster.serving("b1", &shard(0), 1).await;
+    let records = read_all(&mut client, &shard(0)).await;
+    assert_eq!(sequences(&records), (1..=sequence).collect::<Vec<u64>>());
+}
+
+/// A directory that was a broker's data before the store was lost, and is the last copy now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_are_erased_only_when_others_hold_the_shard() {
+    let (mut cluster, _agents, mut assignment) = three_with_a_shard().await;
+    let mut client = cluster.client("b1").await;
+    publish(&mut client, &shard(0), 1).await.unwrap();
+    let stored = cluster.data_dir("b3").join("shards/stream/default/orders/0");
+    assert!(stored.exists());
+    assignment.generation = 2;
+    assignment.followers = vec![id("b2")];
+    cluster.assign(&assignment).await;
+    evenkeel_testkit::wait_for("b3's bytes to go", PATIENCE, || async { !stored.exists() }).await;
+
+    // Without any record of the shard everything stays.
+    let kept = cluster.data_dir("b2").join("shards/stream/default/orders/0");
+    cluster.store.delete_prefix("/cluster/shards/").await.unwrap();
+    cluster.store.delete_prefix("/cluster/brokers/").await.unwrap();
+    let report = cluster.keys.report(&id("b2"), &shard(0));
+    cluster.until("b2 to let go of it", |get| get(&report).is_none().then_some(())).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(kept.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_agents_cannot_be_one_broker() {
     let cluster = Cluster::start().await;
     let agents = cluster.agents(&["b1"]).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_model::ShardKey;
+use evenkeel_model::{BrokerId, ShardKey};
 use evenkeel_proto::data::{PublishRequest, PublishResponse};
 use evenkeel_proto::refusal::{Reason, refuse, refuse_for};
 use tokio::sync::watch;
@@ -63,6 +63,10 @@ impl Publish<'_> {
             let status = local.as_mut().map(|watch| watch.borrow_and_update().clone());
             let not_yet = match self.attempt(status.as_ref()).await {
                 Ok(response) => return Ok(response),
+                // This attempt was refused, but an earlier one may have been written.
+                Err(Err(status)) if self.uncertain => {
+                    return Err(uncertain(&self.shard, status.message()));
+                }
                 Err(Err(status)) => return Err(status),
                 Err(Ok(not_yet)) => not_yet,
             };
@@ -101,9 +105,9 @@ impl Publish<'_> {
                 self.hold.leave();
                 self.serve().await
             }
-            Direction::Forward { address, .. } => {
+            Direction::Forward { leader, address } => {
                 self.hold.leave();
-                self.send_on(&address).await
+                self.send_on(&leader, &address).await
             }
             // It waited here for the hand-over, which is done: the sender knows where to go, or
             // learns it when we know.
@@ -148,8 +152,21 @@ impl Publish<'_> {
         }
     }
 
-    async fn send_on(&mut self, address: &str) -> Result<PublishResponse, Result<NotYet, Status>> {
-        match forward(&self.gateway.network, address, self.request.clone()).await {
+    async fn send_on(
+        &mut self,
+        leader: &BrokerId,
+        address: &str,
+    ) -> Result<PublishResponse, Result<NotYet, Status>> {
+        let forwarded = forward(&self.gateway.network, address, self.request.clone());
+        // A leader that was paused or cut off may never answer; its successor does.
+        let forwarded = tokio::select! {
+            biased;
+            forwarded = forwarded => forwarded,
+            () = self.replaced(leader), if self.is_repeatable() => {
+                Forwarded::Uncertain(format!("{leader} was replaced before it answered"))
+            }
+        };
+        match forwarded {
             Forwarded::Done(response) => Ok(response),
             Forwarded::NotYet(reason, detail) => {
                 Err(Ok(NotYet { reason, detail, look_again: true }))
@@ -162,10 +179,29 @@ impl Publish<'_> {
     /// Named producers' records can be sent again: the leader knows them by their sequence.
     fn may_be_written<T>(&mut self, detail: String) -> Result<T, Result<NotYet, Status>> {
         self.uncertain = true;
-        if self.request.records.iter().any(|record| record.producer_id == 0) {
+        if !self.is_repeatable() {
             return Err(Err(uncertain(&self.shard, &detail)));
         }
         Err(Ok(NotYet { reason: Waiting::Unavailable, detail, look_again: true }))
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.request.records.iter().all(|record| record.producer_id != 0)
+    }
+
+    /// Waits until another broker leads.
+    async fn replaced(&self, leader: &BrokerId) {
+        let routes = &self.gateway.routes;
+        let mut changes = routes.changes();
+        loop {
+            let now = routes.assignment(&self.shard).and_then(|a| a.leader.clone());
+            if now.is_some_and(|now| now != *leader) {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     fn records(&self) -> Vec<NewRecord> {

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_broker_agent::config::{Config, Fsync};
@@ -75,7 +75,7 @@ pub(crate) struct Cluster {
     dir: tempfile::TempDir,
     network: Network,
     members: BTreeMap<ShardKey, Vec<BrokerId>>,
-    _etcd: EmbeddedEtcd,
+    pub(crate) etcd: EmbeddedEtcd,
 }
 
 impl Cluster {
@@ -93,7 +93,7 @@ impl Cluster {
             dir: tempfile::tempdir().unwrap(),
             network: Network::tcp(),
             members: BTreeMap::new(),
-            _etcd: etcd,
+            etcd,
         }
     }
 
@@ -269,6 +269,3 @@ pub(crate) async fn publish(
     client.publish(request).await.map(tonic::Response::into_inner)
 }
 
-pub(crate) fn entries_of(dir: &Path) -> usize {
-    std::fs::read_dir(dir).map(|entries| entries.count()).unwrap_or(0)
-}

@@ -7,6 +7,7 @@ mod apply;
 mod balance;
 mod check;
 mod decision;
+mod even_load;
 mod explain;
 pub mod globs;
 mod intern;
@@ -33,6 +34,7 @@ pub use check::{Violation, check};
 pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,
 };
+pub use even_load::{LoadAim, LoadMove, LoadPlan, even_load};
 pub use explain::{Candidate, Explanation, explain};
 pub use operator::{
     ForcedPromotion, MoveRefusal, MoveRefusedBecause, OperatorMove, cancel_move, force_promote,

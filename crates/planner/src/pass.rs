@@ -217,7 +217,8 @@ impl Lists {
 
 /// The trace of earlier give-ups, if there is one.
 pub(crate) fn trace<'a>(world: &World<'a>, shard: Ord32) -> Option<&'a Move> {
-    world.shard(shard).assignment.and_then(|a| a.move_.as_ref())
+    let facts = world.shard(shard);
+    facts.assignment.filter(|_| facts.traced).and_then(|a| a.move_.as_ref())
 }
 
 /// Whether the shard's last move was given up and nothing was tried since.

@@ -1,6 +1,8 @@
 //! Tiers: who is preferred for a leader. First the stream's floor, then its ceiling, then the
 //! cluster share; load only orders brokers within a tier.
 
+use std::cmp::Reverse;
+
 use crate::scores::Scores;
 use crate::tally::Tally;
 use crate::world::{Group, Ord32, World};
@@ -58,6 +60,27 @@ impl Tier {
     }
 }
 
+/// Counts that a broker reaches or is under.
+#[derive(Clone, Copy)]
+struct Bars {
+    floor: u32,
+    ceiling: u32,
+    share: u32,
+}
+
+impl Bars {
+    fn tier(self, led: u32, leads: u32) -> Tier {
+        match (led < self.floor, led < self.ceiling, leads < self.share) {
+            (true, _, true) => Tier::FloorAndShare,
+            (true, _, false) => Tier::Floor,
+            (_, true, true) => Tier::CeilingAndShare,
+            (_, true, false) => Tier::Ceiling,
+            (_, _, true) => Tier::Share,
+            _ => Tier::Room,
+        }
+    }
+}
+
 /// What decides about leaders: counts, scores, and the switches for mutation checks.
 pub(crate) struct Rules<'r, 'a> {
     pub(crate) world: &'r World<'a>,
@@ -91,54 +114,74 @@ impl Rules<'_, '_> {
         f64::from(self.tally.leaders[broker as usize]) - part
     }
 
-    pub(crate) fn tier(&self, stream: Ord32, broker: Ord32) -> Tier {
+    /// The counts below which a broker is under its floor, its ceiling and its share.
+    fn bars(&self, stream: Ord32, broker: Ord32) -> Bars {
         let facts = &self.world.streams[stream as usize];
         let group = &self.world.groups[facts.group];
-        let share = (self.part(group, broker, self.tally.shards) - SLACK).ceil();
-        let under_share = f64::from(self.tally.leaders[broker as usize]) < share;
-        let led = f64::from(self.tally.of_stream(stream, broker));
         let part = self.part(group, broker, facts.stream.shards);
-        let floor = self.stream_tiers && led < (part + SLACK).floor();
-        let ceiling = self.stream_tiers && led < (part - SLACK).ceil();
-        match (floor, ceiling, under_share) {
-            (true, _, true) => Tier::FloorAndShare,
-            (true, _, false) => Tier::Floor,
-            (_, true, true) => Tier::CeilingAndShare,
-            (_, true, false) => Tier::Ceiling,
-            (_, _, true) => Tier::Share,
-            _ => Tier::Room,
-        }
+        let share = self.part(group, broker, self.tally.shards);
+        let (floor, ceiling) = if self.stream_tiers {
+            ((part + SLACK).floor() as u32, (part - SLACK).ceil() as u32)
+        } else {
+            (0, 0)
+        };
+        Bars { floor, ceiling, share: (share - SLACK).ceil() as u32 }
     }
 
-    /// The best of `candidates` for a shard of `stream`, and its tier.
+    pub(crate) fn tier(&self, stream: Ord32, broker: Ord32) -> Tier {
+        let led = self.tally.of_stream(stream, broker);
+        self.bars(stream, broker).tier(led, self.tally.leaders[broker as usize])
+    }
+
+    /// The best of `candidates`, which are in order, for a shard of `stream`, and its tier.
     pub(crate) fn choose(
         &self,
         stream: Ord32,
         key_hash: u64,
         candidates: &[Ord32],
     ) -> Option<(Ord32, Tier)> {
-        let mut tiered: Vec<(Tier, Ord32)> =
-            candidates.iter().map(|b| (self.tier(stream, *b), *b)).collect();
-        if self.world.policy.capacity_weighted {
-            self.keep_largest_remainders(stream, &mut tiered);
+        let first = candidates.first()?;
+        let weighted = self.world.policy.capacity_weighted;
+        let mut bars = self.bars(stream, *first);
+        let mut row = self.tally.stream_row(stream).iter().peekable();
+        let mut best = Tier::Room;
+        let mut within: Vec<Ord32> = Vec::new();
+        for &broker in candidates {
+            if weighted {
+                bars = self.bars(stream, broker);
+            }
+            while row.next_if(|(b, _)| *b < broker).is_some() {}
+            let led = row.peek().filter(|(b, _)| *b == broker).map_or(0, |(_, n)| *n);
+            let mut tier = bars.tier(led, self.tally.leaders[broker as usize]);
+            if weighted && tier == Tier::CeilingAndShare {
+                // With unequal parts the share comes after who lacks most; see below.
+                tier = Tier::Ceiling;
+            }
+            if tier < best {
+                best = tier;
+                within.clear();
+            }
+            if tier == best {
+                within.push(broker);
+            }
         }
-        let best = tiered.iter().map(|(tier, _)| *tier).min()?;
-        let within: Vec<Ord32> =
-            tiered.iter().filter(|(tier, _)| *tier == best).map(|(_, b)| *b).collect();
-        self.least_loaded(key_hash, &within).map(|b| (b, best))
+        if weighted && best == Tier::Ceiling {
+            self.keep_largest_remainders(stream, &mut within);
+        }
+        let chosen = self.least_loaded(key_hash, &within)?;
+        Some((chosen, self.tier(stream, chosen)))
     }
 
-    /// With unequal parts, whoever lacks most of its part goes first once the floors are filled;
-    /// otherwise a fresh stream would ask for moves at once.
-    fn keep_largest_remainders(&self, stream: Ord32, tiered: &mut Vec<(Tier, Ord32)>) {
-        let best = tiered.iter().map(|(tier, _)| tier.of_stream()).min();
-        if best != Some(1) {
-            return;
-        }
-        tiered.retain(|(tier, _)| tier.of_stream() == 1);
+    /// With unequal parts, whoever lacks most of its part goes first once the floors are filled,
+    /// otherwise a fresh stream would ask for moves at once; then who is under its share.
+    fn keep_largest_remainders(&self, stream: Ord32, within: &mut Vec<Ord32>) {
         let lack = |b: Ord32| self.excess(stream, b);
-        let least = tiered.iter().map(|(_, b)| lack(*b)).fold(f64::INFINITY, f64::min);
-        tiered.retain(|(_, b)| lack(*b) <= least + SLACK);
+        let least = within.iter().map(|b| lack(*b)).fold(f64::INFINITY, f64::min);
+        within.retain(|b| lack(*b) <= least + SLACK);
+        let under = |b: &Ord32| self.tier(stream, *b) == Tier::CeilingAndShare;
+        if within.iter().any(under) {
+            within.retain(under);
+        }
     }
 
     /// Brokers whose score is within the band of the lowest are equals; then fewer leaders given
@@ -147,10 +190,10 @@ impl Rules<'_, '_> {
         let score = |b: Ord32| self.scores.score(b, self.tally);
         let lowest = within.iter().map(|b| score(*b)).min_by(f64::total_cmp)?;
         let band = lowest * (1.0 + self.world.policy.tie_band_percent / 100.0);
-        let equals = within.iter().copied().filter(|b| score(*b) <= band);
-        equals.min_by_key(|b| {
-            let rendezvous = self.world.rendezvous(key_hash, *b);
-            (self.scores.since(*b), std::cmp::Reverse(rendezvous), *b)
-        })
+        let equals = || within.iter().copied().filter(|b| score(*b) <= band);
+        let fewest = equals().map(|b| self.scores.since(b)).min()?;
+        equals()
+            .filter(|b| self.scores.since(*b) == fewest)
+            .min_by_key(|b| (Reverse(self.world.rendezvous(key_hash, *b)), *b))
     }
 }

@@ -66,6 +66,7 @@ pub(crate) struct StreamFacts<'a> {
     /// Ordinal of its shard 0; the others follow.
     pub(crate) first: Ord32,
     pub(crate) group: usize,
+    hash: u64,
 }
 
 impl StreamFacts<'_> {
@@ -123,6 +124,10 @@ pub(crate) struct ShardFacts<'a> {
     pub(crate) successor: Ord32,
     pub(crate) joining: Ord32,
     leaving: Ord32,
+    /// Kept beside the assignment, which lies elsewhere in memory.
+    moving: bool,
+    active: bool,
+    pub(crate) traced: bool,
     pub(crate) assignment: Option<&'a Assignment>,
 }
 
@@ -212,8 +217,9 @@ impl<'a> World<'a> {
             let at = self.streams.len() as Ord32;
             let group = self.group(&stream.region);
             let first = self.shards.len() as Ord32;
-            self.stream_names.insert(stream_hash(key), at);
-            self.streams.push(StreamFacts { key, stream, first, group });
+            let hash = stream_hash(key);
+            self.stream_names.insert(hash, at);
+            self.streams.push(StreamFacts { key, stream, first, group, hash });
             let unplaced = ShardFacts {
                 stream: at,
                 leader: NONE,
@@ -221,6 +227,9 @@ impl<'a> World<'a> {
                 successor: NONE,
                 joining: NONE,
                 leaving: NONE,
+                moving: false,
+                active: false,
+                traced: false,
                 assignment: None,
             };
             self.shards.resize(first as usize + stream.shards as usize, unplaced);
@@ -249,6 +258,9 @@ impl<'a> World<'a> {
             successor: optional(&a.successor),
             joining: optional(&a.joining),
             leaving: optional(&a.leaving),
+            moving: a.is_moving(),
+            active: a.state == ShardState::Active,
+            traced: a.move_.is_some(),
             assignment: Some(a),
         }
     }
@@ -292,6 +304,14 @@ impl<'a> World<'a> {
     /// Hash of the shard's key, the half of its rendezvous scores that is the same for all brokers.
     pub(crate) fn key_hash(&self, shard: Ord32) -> u64 {
         hash64(&self.key(shard).to_string())
+    }
+
+    /// Tells equals apart without a preference for anybody, where the published score of the key
+    /// would take too long to reckon.
+    pub(crate) fn lot(&self, shard: Ord32, broker: Ord32) -> u64 {
+        let stream = self.stream_of(shard);
+        let number = u64::from(shard - stream.first);
+        combine(stream.hash.wrapping_add(number), self.brokers[broker as usize].hash)
     }
 
     pub(crate) fn rendezvous(&self, key_hash: u64, broker: Ord32) -> u64 {
@@ -360,6 +380,9 @@ impl<'a> World<'a> {
     /// The stored state; a shard whose leader reports that it serves is active.
     pub(crate) fn state(&self, shard: Ord32) -> ShardState {
         let facts = self.shard(shard);
+        if facts.active {
+            return ShardState::Active;
+        }
         let Some(assignment) = facts.assignment else { return ShardState::Assigning };
         let serving = || {
             self.report(shard, facts.leader).is_some_and(|r| r.phase == Some(Phase::Serving))
@@ -376,7 +399,7 @@ impl<'a> World<'a> {
 
     /// Whether a copy or a hand-over of the shard is under way.
     pub(crate) fn is_moving(&self, shard: Ord32) -> bool {
-        self.shard(shard).assignment.is_some_and(Assignment::is_moving)
+        self.shard(shard).moving
     }
 }
 

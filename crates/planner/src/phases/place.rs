@@ -84,20 +84,22 @@ pub(crate) fn followers(pass: &mut Pass<'_>) {
     let shards: Vec<Ord32> = pass.decisions.iter().filter_map(placed).collect();
     for shard in shards {
         let factor = pass.world.stream_of(shard).factor();
-        for _ in 1..factor {
-            if !add_follower(pass, shard) {
-                break;
-            }
+        if factor > 1 {
+            let key_hash = pass.world.key_hash(shard);
+            while add_follower(pass, shard, key_hash, factor) {}
         }
     }
 }
 
-fn add_follower(pass: &mut Pass<'_>, shard: Ord32) -> bool {
+fn add_follower(pass: &mut Pass<'_>, shard: Ord32, key_hash: u64, factor: usize) -> bool {
     let Some(Decision::Write(write)) = pass.decisions.get(&shard) else { return false };
     let world = &pass.world;
     let set: Vec<Ord32> =
         write.next.voters().filter_map(|id| world.broker_named(id)).collect();
-    let Some(follower) = best_follower(pass, shard, &set) else { return false };
+    if set.len() >= factor {
+        return false;
+    }
+    let Some(follower) = best_follower(pass, shard, key_hash, &set) else { return false };
     let id = pass.world.id(follower);
     pass.tally.held[follower as usize] += 1;
     if let (Some(Decision::Write(write)), Some(id)) = (pass.decisions.get_mut(&shard), id) {
@@ -107,18 +109,24 @@ fn add_follower(pass: &mut Pass<'_>, shard: Ord32) -> bool {
 }
 
 /// A zone that the set lacks first, then fewest roles, then the rendezvous score.
-fn best_follower(pass: &Pass<'_>, shard: Ord32, set: &[Ord32]) -> Option<Ord32> {
+fn best_follower(pass: &Pass<'_>, shard: Ord32, key_hash: u64, set: &[Ord32]) -> Option<Ord32> {
     let world = &pass.world;
-    let key_hash = world.key_hash(shard);
-    let has_zone = |zone: Ord32| set.iter().any(|b| world.zone(*b) == zone);
-    let targets = &world.group_of(shard).targets;
-    let legal = targets.iter().copied().filter(|b| !set.contains(b) && pass.has_room(*b));
-    legal.min_by_key(|b| {
-        let zone = world.zone(*b);
-        let roles = pass.tally.held[*b as usize];
-        let new_zone = zone != NONE && !has_zone(zone);
-        (!new_zone, roles, Reverse(world.rendezvous(key_hash, *b)), *b)
-    })
+    let lacks = |zone: Ord32| zone != NONE && set.iter().all(|b| world.zone(*b) != zone);
+    let mut best = (true, u32::MAX);
+    let mut equals: Vec<Ord32> = Vec::new();
+    for &broker in &world.group_of(shard).targets {
+        let roles = pass.tally.held[broker as usize];
+        let rank = (world.zones == 0 || !lacks(world.zone(broker)), roles);
+        if rank > best || !pass.has_room(broker) || set.contains(&broker) {
+            continue;
+        }
+        if rank < best {
+            best = rank;
+            equals.clear();
+        }
+        equals.push(broker);
+    }
+    equals.into_iter().min_by_key(|b| (Reverse(world.rendezvous(key_hash, *b)), *b))
 }
 
 /// Says why no broker can take a copy. `holds` are brokers that are no candidates anyway.

@@ -1,4 +1,5 @@
 //! Random clusters from a seed.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use evenkeel_model::{
     Assignment, BrokerId, BrokerView, Kind, Lifecycle, Move, MoveReason, ShardReport, ShardState,

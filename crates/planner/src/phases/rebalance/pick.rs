@@ -97,13 +97,9 @@ impl<'m> Picker<'m> {
         self.finalists.push(Pick { shard, to });
     }
 
-    /// The best candidate; equals are told apart by the rendezvous score, then by name.
+    /// The best candidate; equals are told apart by lot, then by name.
     pub(crate) fn pick(&self, pass: &Pass<'_>) -> Option<Pick> {
-        let world = &pass.world;
-        let order = |p: &&Pick| {
-            let score = world.rendezvous(world.key_hash(p.shard), p.to);
-            (Reverse(score), p.shard, p.to)
-        };
+        let order = |p: &&Pick| (Reverse(pass.world.lot(p.shard, p.to)), p.shard, p.to);
         self.finalists.iter().min_by_key(order).copied()
     }
 }

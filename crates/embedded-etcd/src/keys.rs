@@ -2,6 +2,9 @@
 
 use std::ops::Bound;
 
+/// Where a range of a map of keys starts and ends.
+pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// A single key (`end` empty), everything from `key` on (`end` is one zero byte), or `[key, end)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRange {
@@ -30,7 +33,7 @@ impl KeyRange {
     }
 
     /// Bounds for a map of keys; none if the range is empty.
-    pub(crate) fn bounds(&self) -> Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+    pub(crate) fn bounds(&self) -> Option<Bounds> {
         let low = Bound::Included(self.key.clone());
         if self.is_single() {
             return Some((low, Bound::Included(self.key.clone())));

@@ -116,7 +116,8 @@ fn check_duplicates(operations: &[PbTxnRequestOp]) -> Result<Touched, Status> {
     for operation in operations {
         match &operation.request {
             Some(PbTxnOpRequest::RequestPut(put)) => {
-                if !touched.puts.insert(put.key.clone()) {
+                let first = touched.puts.insert(put.key.clone());
+                if !first {
                     return Err(faults::duplicate_key());
                 }
             }

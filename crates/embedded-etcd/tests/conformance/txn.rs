@@ -22,6 +22,8 @@ async fn value(client: &mut Client, key: String) -> Option<String> {
     got.kvs().first().map(|kv| kv.value_str().unwrap().to_owned())
 }
 
+type Comparing = fn(String, CompareOp, i64) -> Compare;
+
 async fn every_target_is_compared_in_every_way(etcd: Server) {
     let mut client = etcd.client().await;
     let key = etcd.key("a");
@@ -32,7 +34,7 @@ async fn every_target_is_compared_in_every_way(etcd: Server) {
     let changed = client.put(key.as_str(), "m", Some(options)).await.unwrap();
     let changed = changed.header().unwrap().revision();
 
-    let numbers: [(fn(String, CompareOp, i64) -> Compare, i64); 4] = [
+    let numbers: [(Comparing, i64); 4] = [
         (|k, op, v| Compare::version(k, op, v), 2),
         (|k, op, v| Compare::create_revision(k, op, v), created),
         (|k, op, v| Compare::mod_revision(k, op, v), changed),

@@ -17,7 +17,7 @@ use crate::world::World;
 /// How long a source is kept before a better one is looked for.
 const SOURCE_KEPT: Duration = Duration::from_secs(10);
 
-/// Bytes that a copy is reckoned with at least.
+/// Bytes that a copy is reckoned with beyond those that are known.
 const LEAST_EXPECTED: u64 = 1 << 20;
 
 impl Engine {
@@ -237,7 +237,7 @@ fn choose_source(
     let expected_nanos = |source: &BrokerId| {
         let bytes = queued.get(source).copied().unwrap_or(0) + copy.remaining().unwrap_or(0);
         // While sizes are not known the faster one is still the better one.
-        let bytes = bytes.max(LEAST_EXPECTED);
+        let bytes = bytes.saturating_add(LEAST_EXPECTED);
         let rate = nodes.get(source).map_or(0, |node| node.bytes_per_second(now)).max(1);
         u128::from(bytes) * 1_000_000_000 / u128::from(rate)
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_model::Assignment;
+use evenkeel_model::{Assignment, BrokerId};
 use serde::{Deserialize, Serialize};
 
 use crate::log::LogError;
@@ -25,6 +25,10 @@ pub struct Memo {
     pub trusted: bool,
     /// The generation at which the log was last known to hold everything that is committed.
     pub level_at: u64,
+    /// The voters of the generation before, which was larger and of which this log was not known to
+    /// hold all: to be asked too when it opens. Empty once a start record was committed since.
+    #[serde(default)]
+    pub larger_before: Vec<BrokerId>,
     /// As leader of this generation it counts the joiner, and goes on so after a restart.
     pub joint_at: u64,
     /// As leader it drained in this generation: the log is whole and grows no more in it.

@@ -10,6 +10,9 @@ use crate::log::LogError;
 use crate::message::Action;
 use crate::record::Term;
 
+/// First opening of a generation by a replica whose log is not known to be whole.
+const FORGETFUL_OPENING: u32 = 1 << 16;
+
 impl Replica {
     /// Acts on an assignment unless it is older than the one held, or differs at its generation.
     pub(super) fn assigned(&mut self, assignment: Assignment) -> Result<(), LogError> {
@@ -35,6 +38,7 @@ impl Replica {
         let born_trusted = self.memo.held.is_none()
             && assignment.generation == 1
             && matches!(role, Some(Role::Leader | Role::Follower));
+        let larger_before = self.larger_before(&assignment);
         let goes_on = self.goes_on_in(&assignment);
         if !goes_on {
             self.step_down();
@@ -46,6 +50,7 @@ impl Replica {
             memo.held = Some(next);
             memo.level_at = level_at;
             memo.trusted |= born_trusted;
+            memo.larger_before = larger_before;
         }) {
             self.step_down();
             self.unsaved = Some(assignment);
@@ -95,6 +100,22 @@ impl Replica {
         self.memo.level_at
     }
 
+    /// The voters before a set shrinks. What a quorum of them committed need not be on a quorum of
+    /// those that stay, unless the leader was the destination that drained with everything.
+    fn larger_before(&self, next: &Assignment) -> Vec<BrokerId> {
+        // No planner names a leader of which it knows nothing at the generation before.
+        let follows = |held: &&Assignment| held.generation + 1 == next.generation;
+        let Some(held) = self.memo.held.as_ref().filter(follows) else { return Vec::new() };
+        let shrinks = next.voters().count() < held.voters().count();
+        if !self.memo.larger_before.is_empty() {
+            return self.memo.larger_before.clone();
+        }
+        if !shrinks || held.successor.as_ref() == Some(&self.me) {
+            return Vec::new();
+        }
+        held.voters().cloned().collect()
+    }
+
     /// Starts to open the held generation, unless a newer one was promised already.
     pub(super) fn begin_opening(&mut self) -> Result<(), LogError> {
         let generation = self.generation();
@@ -107,8 +128,19 @@ impl Replica {
         if self.memo.drained_at == generation && promised.generation == generation {
             return self.resume_drained(promised);
         }
-        let opening = if promised.generation == generation { promised.opening + 1 } else { 1 };
-        let term = Term::new(generation, opening);
+        let opening = if promised.generation == generation {
+            promised.opening + 1
+        } else if self.memo.trusted {
+            1
+        } else {
+            // On a disk that was replaced, earlier openings are forgotten and not to be repeated.
+            FORGETFUL_OPENING
+        };
+        self.open_as(Term::new(generation, opening))
+    }
+
+    /// Promises `term` to itself, and asks the others.
+    pub(super) fn open_as(&mut self, term: Term) -> Result<(), LogError> {
         let me = self.me.to_string();
         self.refuse_acks("a newer term was promised");
         self.save_memo(|memo| {
@@ -116,17 +148,13 @@ impl Replica {
             memo.promised_to = Some(me);
         })?;
         let position = self.log.position();
-        let mut opening = Opening::new(term, self.other_voters());
+        let held = self.memo.held.as_ref();
+        let voters = held.into_iter().flat_map(Assignment::voters).cloned().collect();
+        let before = self.memo.larger_before.clone();
+        let mut opening = Opening::new(term, &self.me, [voters, before]);
         opening.granted(self.me.clone(), position, self.memo.trusted);
         self.stance = Stance::Opening(opening);
         Ok(())
-    }
-
-    /// The voters other than this replica.
-    pub(super) fn other_voters(&self) -> Vec<BrokerId> {
-        let held = self.memo.held.as_ref();
-        let voters = held.into_iter().flat_map(Assignment::voters);
-        voters.filter(|b| **b != self.me).cloned().collect()
     }
 
     /// Whether the held assignment fences its leader.

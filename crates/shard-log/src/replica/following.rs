@@ -44,8 +44,10 @@ impl Replica {
     fn may_obey(&self, term: Term, leader: &BrokerId) -> bool {
         let promised = self.memo.promised;
         let same_leader = self.memo.promised_to.as_deref() == Some(leader.as_str());
+        // The same leader may not have heard of the assignment held here, and is about to go on.
+        let leads_on = self.memo.held.as_ref().is_some_and(|a| a.leader.as_ref() == Some(leader));
         term >= promised
-            && term.generation >= self.generation()
+            && (term.generation >= self.generation() || leads_on)
             && (term.generation > promised.generation || same_leader)
             && *leader != self.me
     }
@@ -163,9 +165,13 @@ impl Replica {
             let generation = ack.term.generation;
             let is_level = ack.counted && ack.matched >= ack.level;
             if is_level {
+                let is_current = generation >= self.generation();
                 self.save_memo(|memo| {
                     memo.trusted = true;
                     memo.level_at = memo.level_at.max(generation);
+                    if is_current {
+                        memo.larger_before.clear();
+                    }
                 })?;
             }
             let answer = Answer::Append {

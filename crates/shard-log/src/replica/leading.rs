@@ -166,6 +166,7 @@ impl Replica {
             self.save_memo(|memo| {
                 memo.trusted = true;
                 memo.level_at = generation;
+                memo.larger_before.clear();
             })?;
         }
         if joins {

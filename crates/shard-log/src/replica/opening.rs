@@ -18,6 +18,8 @@ pub(super) struct Opening {
     pub(super) term: Term,
     promises: BTreeMap<BrokerId, Promised>,
     others: BTreeMap<BrokerId, Asked>,
+    /// An open quorum of each is needed: the voters, and those before the set shrank.
+    sets: Vec<Vec<BrokerId>>,
     fetch: Option<Fetch>,
     /// No earlier than this is the start record tried again, after the disk was full.
     retry_at: u64,
@@ -43,11 +45,13 @@ struct Fetch {
 }
 
 impl Opening {
-    pub(super) fn new(term: Term, others: Vec<BrokerId>) -> Self {
+    pub(super) fn new(term: Term, me: &BrokerId, sets: [Vec<BrokerId>; 2]) -> Self {
+        let others = sets.iter().flatten().filter(|b| *b != me);
         Self {
             term,
             promises: BTreeMap::new(),
-            others: others.into_iter().map(|b| (b, Asked::default())).collect(),
+            others: others.map(|b| (b.clone(), Asked::default())).collect(),
+            sets: sets.into_iter().filter(|set| !set.is_empty()).collect(),
             fetch: None,
             retry_at: 0,
         }
@@ -57,11 +61,13 @@ impl Opening {
         self.promises.insert(by, Promised { position, trusted });
     }
 
-    /// Enough of the set promised: an open quorum of logs that were known to be whole, or all.
+    /// Enough of each set promised: an open quorum of logs that were known to be whole, or all.
     fn is_promised(&self) -> bool {
-        let members = self.others.len() + 1;
-        let trusted = self.promises.values().filter(|p| p.trusted).count();
-        trusted >= open_quorum(members) || self.promises.len() == members
+        self.sets.iter().all(|set| {
+            let promised = || set.iter().filter_map(|b| self.promises.get(b));
+            let trusted = promised().filter(|p| p.trusted).count();
+            trusted >= open_quorum(set.len()) || promised().count() == set.len()
+        })
     }
 
     /// The most advanced log among those that promised.
@@ -171,14 +177,10 @@ impl Replica {
                 opening.granted(from.clone(), position, trusted);
                 Ok(())
             }
-            Some(Answer::Promise { promised, .. }) => {
-                self.outdated(promised);
-                Ok(())
-            }
+            Some(Answer::Promise { promised, .. }) => self.outdated(promised),
             Some(Answer::Fetch { promised, .. }) if promised != term => {
                 opening.promises.remove(from);
-                self.outdated(promised);
-                Ok(())
+                self.outdated(promised)
             }
             Some(Answer::Fetch { records, retry_from, .. }) => {
                 asked.not_before = 0;
@@ -188,13 +190,19 @@ impl Replica {
         }
     }
 
-    /// Another replica promised `promised`: a later generation ends this opening.
-    fn outdated(&mut self, promised: Term) {
-        if promised.generation > self.generation() {
+    /// Another replica promised `promised`: a later generation ends this opening; a later opening
+    /// of this one, which was forgotten here, is gone beyond.
+    fn outdated(&mut self, promised: Term) -> Result<(), LogError> {
+        let Stance::Opening(opening) = &self.stance else { return Ok(()) };
+        let term = opening.term;
+        if promised.generation > term.generation {
             let note = format!("stopped opening: another replica promised {promised}");
             self.actions.push(Action::Note(note));
             self.stance = Stance::Following;
+        } else if promised.generation == term.generation && promised > term {
+            return self.open_as(Term::new(term.generation, promised.opening + 1));
         }
+        Ok(())
     }
 
     fn fetched(

@@ -137,7 +137,9 @@ impl Planner {
         let mut next = now.clone();
         next.successor = None;
         match &now.successor {
-            Some(successor) if self.leader_drained() && up.contains(successor) => {
+            Some(successor)
+                if self.leader_drained() && up.contains(successor) && !choices.percent(15) =>
+            {
                 let old = now.leader.clone();
                 next.followers.retain(|b| b != successor);
                 let keep_old = choices.percent(50);
@@ -153,6 +155,11 @@ impl Planner {
                 next.state = ShardState::Assigning;
                 self.write("cut_over", next);
             }
+            Some(successor)
+                if self.leader_drained() && (!up.contains(successor) || choices.percent(50)) =>
+            {
+                self.cut_over_elsewhere(choices, up);
+            }
             Some(_) if choices.percent(5) => self.write("abandon fenced", next),
             None if self.leader_drained() || choices.percent(15) => {
                 next.state = ShardState::Assigning;
@@ -166,15 +173,29 @@ impl Planner {
         }
     }
 
+    fn heir(&self, choices: &mut Choices, up: &[BrokerId]) -> Option<BrokerId> {
+        let able = |b: &&BrokerId| up.contains(b) && self.is_caught_up(b);
+        let able: Vec<BrokerId> = self.current.followers.iter().filter(able).cloned().collect();
+        choices.pick(&able)
+    }
+
+    /// The destination is lost after the drain: another caught-up replica leads.
+    fn cut_over_elsewhere(&mut self, choices: &mut Choices, up: &[BrokerId]) {
+        let Some(heir) = self.heir(choices, up) else { return };
+        let mut next = self.current.clone();
+        next.followers.retain(|b| *b != heir);
+        if choices.percent(50) {
+            next.followers.extend(self.current.leader.clone());
+        }
+        next.leader = Some(heir);
+        next.state = ShardState::Assigning;
+        next.successor = None;
+        self.write("cut_over elsewhere", next);
+    }
+
     fn promote(&mut self, choices: &mut Choices, up: &[BrokerId]) {
         let now = self.current.clone();
-        let able: Vec<BrokerId> = now
-            .followers
-            .iter()
-            .filter(|b| up.contains(b) && self.is_caught_up(b))
-            .cloned()
-            .collect();
-        let Some(heir) = choices.pick(&able) else { return };
+        let Some(heir) = self.heir(choices, up) else { return };
         let mut next = now.clone();
         next.followers.retain(|b| *b != heir);
         next.followers.extend(now.leader);

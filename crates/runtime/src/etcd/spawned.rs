@@ -41,6 +41,7 @@ impl Process {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
+            .inspect_err(|_| drop(std::fs::remove_dir_all(&directory)))
             .map_err(|e| match e.kind() {
                 std::io::ErrorKind::NotFound => failed(
                     "no such program: expected etcd in PATH, spawn:/path/to/etcd or embedded"

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::broker::default_weight;
+use crate::stream::MAX_SHARDS;
 use crate::{
     Assignment, BrokerId, HistoryEntry, Lifecycle, LoadReport, Marker, MarkerReason, Millis,
     Policy, ShardKey, ShardReport, Stream, StreamKey,
@@ -306,6 +307,10 @@ fn resolve_streams(
 ) -> Result<BTreeMap<StreamKey, Stream>, SnapshotError> {
     let mut resolved = BTreeMap::new();
     for (i, mut stream) in streams.into_iter().enumerate() {
+        if stream.shards > MAX_SHARDS {
+            let detail = format!("{} is out of range: expected 0 to {MAX_SHARDS}", stream.shards);
+            return Err(SnapshotError::at(format!("streams[{i}].shards"), detail));
+        }
         if stream.replication_factor == 0 {
             let detail = "0 is out of range: expected at least 1";
             return Err(SnapshotError::at(format!("streams[{i}].replication_factor"), detail));

@@ -62,7 +62,7 @@ fn mass_loss(world: &World<'_>) -> Option<String> {
     let mut first = 0;
     let mut worst = 0;
     for last in 0..since.len() {
-        while since[last] - since[first] > expiry {
+        while since[last].saturating_sub(since[first]) > expiry {
             first += 1;
         }
         if released.is_none_or(|at| at <= since[last]) {

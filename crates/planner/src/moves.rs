@@ -124,39 +124,43 @@ pub(crate) fn start_leader_move(
     pass.write(shard, draft);
 }
 
-/// Where a copy of the shard may go in place of `leaving` (or beside the set): most zones first,
-/// then fewest copies under way, then fewest roles, then the rendezvous score. `None` if no broker
-/// has room; the flag tells whether only the limit per broker stands in the way.
-pub(crate) fn copy_target(
-    pass: &Pass<'_>,
-    shard: Ord32,
-    leaving: Ord32,
-) -> (Option<Ord32>, bool) {
+/// Whether any broker could lead the shard next, limits aside.
+pub(crate) fn can_move(pass: &Pass<'_>, shard: Ord32) -> bool {
+    let targets = &pass.world.group_of(shard).targets;
+    targets.iter().any(|b| way_to(pass, shard, *b).is_some())
+}
+
+/// Whether a broker may be given one more copy of the shard, limits aside.
+fn may_hold(pass: &Pass<'_>, shard: Ord32, broker: Ord32) -> bool {
+    pass.has_room(broker) && pass.world.voters(shard).all(|v| v != broker)
+}
+
+/// Whether any broker may be given one more copy of the shard, limits aside.
+pub(crate) fn can_copy(pass: &Pass<'_>, shard: Ord32) -> bool {
+    let targets = &pass.world.group_of(shard).targets;
+    targets.iter().any(|b| may_hold(pass, shard, *b))
+}
+
+/// Where a copy of the shard may go in place of `leaving` (or beside the set), the limit on copies
+/// per broker kept: most zones first, then fewest copies under way, then fewest roles, then the
+/// rendezvous score.
+pub(crate) fn copy_target(pass: &Pass<'_>, shard: Ord32, leaving: Ord32) -> Option<Ord32> {
     let world = &pass.world;
+    if !pass.slots.broker_has_room(world, world.shard(shard).leader) {
+        return None;
+    }
     let key_hash = world.key_hash(shard);
-    let kept: Vec<Ord32> = world
-        .voters(shard)
-        .filter(|b| *b != leaving && world.standing(*b) != Standing::Lost)
-        .collect();
-    let legal: Vec<Ord32> = world
-        .group_of(shard)
-        .targets
-        .iter()
-        .copied()
-        .filter(|b| !world.voters(shard).any(|v| v == *b) && pass.has_room(*b))
-        .collect();
-    let source_fits = pass.slots.broker_has_room(world, world.shard(shard).leader);
-    let fitting = legal
-        .iter()
-        .copied()
-        .filter(|b| source_fits && pass.slots.broker_has_room(world, *b));
-    let best = fitting.min_by_key(|b| {
+    let stays = |b: &Ord32| *b != leaving && world.standing(*b) != Standing::Lost;
+    let kept: Vec<Ord32> = world.voters(shard).filter(stays).collect();
+    let targets = world.group_of(shard).targets.iter().copied();
+    let legal = targets
+        .filter(|b| may_hold(pass, shard, *b) && pass.slots.broker_has_room(world, *b));
+    legal.min_by_key(|b| {
         let zones = span(world, kept.iter().copied().chain([*b]));
         let roles = pass.tally.held[*b as usize];
         let rendezvous = Reverse(world.rendezvous(key_hash, *b));
         (Reverse(zones), pass.slots.copies(*b), roles, rendezvous, *b)
-    });
-    (best, best.is_none() && !legal.is_empty())
+    })
 }
 
 /// Starts the copy of a follower: `restore` or `reseat`.

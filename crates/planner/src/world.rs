@@ -415,7 +415,7 @@ fn standing(view: &BrokerView, now: Millis, policy: &Policy) -> Standing {
         Lifecycle::Down => Standing::Lost,
         Lifecycle::Left => {
             // Its lease can be alive that long after it was last seen.
-            let margin = policy.broker_expiry_ms + policy.broker_expiry_ms / 4;
+            let margin = policy.broker_expiry_ms.saturating_add(policy.broker_expiry_ms / 4);
             if now.saturating_sub(view.last_seen_ms) > margin {
                 Standing::Lost
             } else {

@@ -75,3 +75,53 @@ fn a_large_cluster_is_placed_afresh() {
     let first = timed("all placed", || plan(&s));
     assert_eq!(first.report.written(), SHARDS);
 }
+
+/// What a pass costs when very many shards want something and hardly any may start.
+#[test]
+fn many_wishes_and_few_slots() {
+    let mut s = large(12);
+    for (n, broker) in s.brokers.values_mut().enumerate() {
+        broker.zone = Some(format!("z{}", n / 100));
+        if n % 4 == 0 {
+            broker.lifecycle = Lifecycle::Down;
+            broker.since_ms = s.as_of_ms - 400_000 - 20_000 * n as i64;
+        }
+        if n % 4 == 1 {
+            broker.lifecycle = Lifecycle::Draining;
+        }
+    }
+    let first = timed("a quarter lost, a quarter draining, all crowded", || plan(&s));
+    assert!(first.report.waits() > 10_000);
+}
+
+#[test]
+fn the_lost_copies_are_made_by_all_survivors_alike() {
+    let mut s = Snapshot::empty(1_700_000_000_000);
+    random::add_brokers(&mut s, 100);
+    let key = StreamKey::new(Kind::Stream, "default", "s").unwrap();
+    random::add_stream(&mut s, &key, 10_000, 3);
+    let mut rng = random::Rng::new(7);
+    for number in 0..10_000 {
+        let mut ids: Vec<usize> = (0..100).collect();
+        rng.shuffle(&mut ids);
+        let ids: Vec<_> = ids[..3].iter().map(|n| random::broker(*n)).collect();
+        let mut a = Assignment::new(key.shard(number), ids[0].clone(), ids[1..].to_vec());
+        a.state = ShardState::Active;
+        s.assignments.insert(a.shard.clone(), a);
+    }
+    let lost = random::broker(42);
+    let broker = s.brokers.get_mut(&lost).unwrap();
+    broker.lifecycle = Lifecycle::Down;
+    broker.since_ms = s.as_of_ms - 400_000;
+    s.policy.moves_max_concurrent = 10_000;
+    s.policy.rebalancing.leaders = false;
+    let plan = plan(&s);
+    let mut targets = std::collections::BTreeMap::new();
+    for write in plan.decisions.iter().filter_map(|d| d.decision.write()) {
+        assert_eq!(write.from.as_ref(), Some(&lost), "only lost copies are made anew");
+        *targets.entry(write.to.clone().unwrap()).or_insert(0_usize) += 1;
+    }
+    let copies: usize = targets.values().sum();
+    assert!(copies > 150);
+    assert!(targets.values().all(|n| *n <= 2 * copies.div_ceil(99)), "{targets:?}");
+}

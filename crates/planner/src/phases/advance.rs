@@ -71,6 +71,9 @@ fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
     let leads = world.standing(shape.leader).may_lead();
     if drained {
         match destination {
+            _ if shape.successor == shape.leader => {
+                return retake(pass, shard, shape, record.reason);
+            }
             Standing::Target | Standing::Draining => {
                 return cut_over(pass, shard, &shape, shape.successor, record.reason);
             }
@@ -93,10 +96,11 @@ fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
     }
     let timeout = world.policy.fence_timeout_ms;
     let since = record.fenced_at_ms.unwrap_or(record.started_at_ms);
-    if timeout > 0 && world.now - since > timeout {
+    if timeout > 0 && world.now.saturating_sub(since) > timeout {
         return give_up_fence(pass, shard, shape, record);
     }
-    let gone = matches!(destination, Standing::Leaving | Standing::Lost);
+    let gone = matches!(destination, Standing::Leaving | Standing::Lost)
+        || shape.successor == shape.leader;
     if shape.successor != NONE && gone {
         let detail = format!("{} was lost before the cut-over", world.name(shape.successor));
         let draft = Draft {
@@ -189,7 +193,8 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
     let shape = world.shape(shard);
     let record = move_of(pass, shard);
     let name = world.name(shape.successor).to_owned();
-    if let Some(why) = unusable(world.standing(shape.successor)) {
+    let level = shape.successor == shape.leader;
+    if let Some(why) = unusable(world.standing(shape.successor), level) {
         return end_copy(pass, shard, Step::Abandon, format!("{name} {why}"));
     }
     let bound = world.policy.move_fence_max_lag_records;
@@ -226,7 +231,7 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
     let shape = world.shape(shard);
     let record = move_of(pass, shard);
     let name = world.name(shape.joining).to_owned();
-    if let Some(why) = unusable(world.standing(shape.joining)) {
+    if let Some(why) = unusable(world.standing(shape.joining), shape.votes(shape.joining)) {
         return end_copy(pass, shard, Step::Abandon, format!("{name} {why}"));
     }
     let restore = record.reason == MoveReason::Restore;
@@ -243,7 +248,7 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
     }
     let stall = world.policy.restore_stall_ms;
     let moved = record.progress_at_ms.unwrap_or(record.started_at_ms).max(record.started_at_ms);
-    if restore && stall > 0 && world.now - moved > stall {
+    if restore && stall > 0 && world.now.saturating_sub(moved) > stall {
         let detail = format!("the copy on {name} stood still for more than {stall} ms");
         return end_copy(pass, shard, Step::Stalled, detail);
     }
@@ -297,8 +302,10 @@ fn seat(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, reason: MoveReason) {
     pass.write(shard, draft);
 }
 
-fn unusable(standing: Standing) -> Option<&'static str> {
+/// Why a destination or joiner has to be dropped. `there` tells that it is what it should become.
+fn unusable(standing: Standing, there: bool) -> Option<&'static str> {
     match standing {
+        _ if there => Some("is there already"),
         Standing::Target | Standing::Unregistered => None,
         Standing::Draining | Standing::Leaving => Some("is leaving"),
         Standing::Lost => Some("is lost"),
@@ -307,7 +314,7 @@ fn unusable(standing: Standing) -> Option<&'static str> {
 
 fn overdue(pass: &Pass<'_>, record: &Move) -> Option<String> {
     let timeout = pass.world.policy.move_timeout_ms;
-    let age = pass.world.now - record.started_at_ms;
+    let age = pass.world.now.saturating_sub(record.started_at_ms);
     (timeout > 0 && age > timeout).then(|| format!("not done after more than {timeout} ms"))
 }
 

@@ -4,8 +4,8 @@ use evenkeel_model::MoveReason;
 
 use crate::decision::{Step, WaitingOn};
 use crate::moves::{
-    Destination, Way, copy_target, destinations, fits_brokers, start_follower_copy,
-    start_leader_move, wait_for_broker,
+    Destination, Way, can_copy, can_move, copy_target, destinations, fits_brokers,
+    start_follower_copy, start_leader_move, wait_for_broker,
 };
 use crate::pass::{Pass, gave_up, resting};
 use crate::phases::place;
@@ -39,7 +39,7 @@ fn is_held(pass: &mut Pass<'_>, shard: Ord32) -> bool {
         return true;
     }
     if let Some(until) = resting(&pass.world, shard) {
-        let left = until - pass.world.now;
+        let left = until.saturating_sub(pass.world.now);
         let detail = format!("the last fence was given up; the next try is in {left} ms");
         pass.wait(shard, WaitingOn::Cooldown, detail);
         return true;
@@ -48,8 +48,7 @@ fn is_held(pass: &mut Pass<'_>, shard: Ord32) -> bool {
 }
 
 fn leader(pass: &mut Pass<'_>, shard: Ord32) {
-    let all = destinations(pass, shard);
-    if all.is_empty() {
+    if !can_move(pass, shard) {
         let voters: Vec<Ord32> = pass.world.voters(shard).collect();
         return place::refuse(pass, shard, |b| voters.contains(&b));
     }
@@ -59,8 +58,8 @@ fn leader(pass: &mut Pass<'_>, shard: Ord32) {
     if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
         return pass.wait(shard, on, detail);
     }
-    let fits = |d: &&Destination| fits_brokers(pass, shard, d.broker, d.way);
-    let fitting: Vec<Destination> = all.iter().filter(fits).copied().collect();
+    let fits = |d: &Destination| fits_brokers(pass, shard, d.broker, d.way);
+    let fitting: Vec<Destination> = destinations(pass, shard).into_iter().filter(fits).collect();
     let Some((to, detail)) = best_destination(pass, shard, &fitting) else {
         return wait_for_broker(pass, shard);
     };
@@ -96,8 +95,7 @@ fn follower(pass: &mut Pass<'_>, shard: Ord32) {
     let world = &pass.world;
     let draining = |b: &&Ord32| world.standing(**b) == Standing::Draining;
     let Some(leaving) = world.followers(shard).iter().find(draining).copied() else { return };
-    let (target, limited) = copy_target(pass, shard, leaving);
-    if target.is_none() && !limited {
+    if !can_copy(pass, shard) {
         let voters: Vec<Ord32> = pass.world.voters(shard).collect();
         return place::refuse(pass, shard, |b| voters.contains(&b));
     }
@@ -107,7 +105,9 @@ fn follower(pass: &mut Pass<'_>, shard: Ord32) {
     if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
         return pass.wait(shard, on, detail);
     }
-    let Some(joining) = target else { return wait_for_broker(pass, shard) };
+    let Some(joining) = copy_target(pass, shard, leaving) else {
+        return wait_for_broker(pass, shard);
+    };
     let detail = format!("{} is draining", pass.world.name(leaving));
     let kind = (Step::Reseat, MoveReason::Drain, Pool::Moves);
     start_follower_copy(pass, shard, kind, (joining, leaving), detail);

@@ -3,7 +3,7 @@
 use evenkeel_model::{Millis, MoveReason};
 
 use crate::decision::{Step, WaitingOn};
-use crate::moves::{copy_target, start_follower_copy, wait_for_broker};
+use crate::moves::{can_copy, copy_target, start_follower_copy, wait_for_broker};
 use crate::pass::{Pass, gave_up};
 use crate::phases::place;
 use crate::slots::{Urgency, restore_pool};
@@ -46,14 +46,10 @@ fn need(world: &World<'_>, shard: Ord32) -> Result<Need, Option<String>> {
     {
         return Ok(Need { shard, replaces });
     }
-    let Some(first) = lost().next() else { return Err(None) };
+    let Some(first) = lost().next().filter(|_| delay > 0) else { return Err(None) };
     let name = world.name(first);
-    Err(Some(if delay == 0 {
-        format!("{name} is lost and replacing lost followers is off")
-    } else {
-        let age = lost_for(world, first).unwrap_or_default();
-        format!("{name} has been lost for {age} ms and is replaced after {delay} ms")
-    }))
+    let age = lost_for(world, first).unwrap_or_default();
+    Err(Some(format!("{name} has been lost for {age} ms and is replaced after {delay} ms")))
 }
 
 /// How long a broker has been gone; none if nobody remembers it.
@@ -64,8 +60,7 @@ fn lost_for(world: &World<'_>, broker: Ord32) -> Option<Millis> {
 
 fn restore(pass: &mut Pass<'_>, need: &Need, urgency: Urgency) {
     let Need { shard, replaces } = *need;
-    let (target, limited) = copy_target(pass, shard, replaces);
-    if target.is_none() && !limited {
+    if !can_copy(pass, shard) {
         let voters: Vec<Ord32> = pass.world.voters(shard).collect();
         return place::refuse(pass, shard, |b| voters.contains(&b));
     }
@@ -84,7 +79,9 @@ fn restore(pass: &mut Pass<'_>, need: &Need, urgency: Urgency) {
     if let Some((on, detail)) = pass.slots.full(&pass.world, pool) {
         return pass.wait(shard, on, detail);
     }
-    let Some(joining) = target else { return wait_for_broker(pass, shard) };
+    let Some(joining) = copy_target(pass, shard, replaces) else {
+        return wait_for_broker(pass, shard);
+    };
     let world = &pass.world;
     let detail = if replaces == NONE {
         let (held, factor) = (world.voters(shard).count(), world.stream_of(shard).factor());

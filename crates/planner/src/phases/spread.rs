@@ -6,7 +6,7 @@ use crate::decision::{Step, WaitingOn};
 use crate::moves::{copy_target, start_follower_copy, wait_for_broker};
 use crate::pass::{Pass, resting};
 use crate::slots::Pool;
-use crate::world::{NONE, Ord32, World};
+use crate::world::{Group, NONE, Ord32, World};
 use crate::zones::span;
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
@@ -14,6 +14,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
         return;
     }
     let reach = Reach::new(&pass.world);
+    let mut rooms = Rooms::new(pass);
     for shard in 0..pass.world.shards.len() as Ord32 {
         let world = &pass.world;
         if !reach.is_crowded(world, shard)
@@ -24,8 +25,9 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
         {
             continue;
         }
-        if let Some(leaving) = sharing(world, shard) {
-            exchange(pass, shard, leaving);
+        let Some(leaving) = sharing(world, shard) else { continue };
+        if rooms.has_any(world, shard) && exchange(pass, shard, leaving) {
+            rooms = Rooms::new(pass);
         }
     }
 }
@@ -67,30 +69,65 @@ fn sharing(world: &World<'_>, shard: Ord32) -> Option<Ord32> {
     world.followers(shard).iter().rfind(shares).copied()
 }
 
-fn exchange(pass: &mut Pass<'_>, shard: Ord32, leaving: Ord32) {
-    let (target, limited) = copy_target(pass, shard, leaving);
+/// Per group and zone, the targets that have room. Reckoned anew after every write.
+struct Rooms {
+    by_group: Vec<Vec<u32>>,
+}
+
+impl Rooms {
+    fn new(pass: &Pass<'_>) -> Self {
+        let world = &pass.world;
+        let count = |group: &Group| {
+            let mut rooms = vec![0; world.zones];
+            for &broker in &group.targets {
+                let zone = world.zone(broker);
+                if zone != NONE && pass.has_room(broker) {
+                    rooms[zone as usize] += 1;
+                }
+            }
+            rooms
+        };
+        Self { by_group: world.groups.iter().map(count).collect() }
+    }
+
+    /// Whether a zone that the shard lacks has room. Nobody there holds the shard.
+    fn has_any(&self, world: &World<'_>, shard: Ord32) -> bool {
+        let lacks = |zone: Ord32| world.voters(shard).all(|v| world.zone(v) != zone);
+        let rooms = &self.by_group[world.stream_of(shard).group];
+        rooms.iter().enumerate().any(|(zone, n)| *n > 0 && lacks(zone as Ord32))
+    }
+}
+
+/// Why no exchange may start now.
+fn held(pass: &Pass<'_>) -> Option<(WaitingOn, String)> {
+    if let Some(detail) = pass.loss.held.clone() {
+        return Some((WaitingOn::MassLoss, detail));
+    }
+    if pass.world.snapshot.paused {
+        return Some((WaitingOn::Paused, "placement is paused".to_owned()));
+    }
+    pass.slots.full(&pass.world, Pool::Moves)
+}
+
+/// Starts the exchange of a follower; tells whether it wrote.
+fn exchange(pass: &mut Pass<'_>, shard: Ord32, leaving: Ord32) -> bool {
+    if let Some((on, detail)) = held(pass) {
+        pass.wait(shard, on, detail);
+        return false;
+    }
+    let target = copy_target(pass, shard, leaving);
     let world = &pass.world;
     let before = span(world, world.voters(shard));
-    let wider = |b: Ord32| {
+    let wider = |b: &Ord32| {
         let kept = world.voters(shard).filter(|v| *v != leaving);
-        span(world, kept.chain([b])) > before
+        span(world, kept.chain([*b])) > before
     };
-    match target {
-        Some(to) if !wider(to) => return,
-        None if !limited => return,
-        _ => {}
-    }
-    if let Some(detail) = pass.loss.held.clone() {
-        return pass.wait(shard, WaitingOn::MassLoss, detail);
-    }
-    if world.snapshot.paused {
-        return pass.wait(shard, WaitingOn::Paused, "placement is paused".to_owned());
-    }
-    if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
-        return pass.wait(shard, on, detail);
-    }
-    let Some(joining) = target else { return wait_for_broker(pass, shard) };
+    let Some(joining) = target.filter(wider) else {
+        wait_for_broker(pass, shard);
+        return false;
+    };
     let detail = format!("{} shares a zone with another copy", pass.world.name(leaving));
     let kind = (Step::Reseat, MoveReason::Spread, Pool::Moves);
     start_follower_copy(pass, shard, kind, (joining, leaving), detail);
+    true
 }

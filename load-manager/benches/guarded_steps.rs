@@ -66,8 +66,7 @@ async fn raw_transactions(store: &Store, count: u32) -> anyhow::Result<f64> {
     };
     let txns = (0..count).map(txn).collect::<anyhow::Result<Vec<_>>>()?;
     let started = Instant::now();
-    let mut outcomes =
-        stream::iter(txns).map(|txn| store.commit(txn)).buffer_unordered(IN_FLIGHT);
+    let mut outcomes = stream::iter(txns).map(|txn| store.commit(txn)).buffer_unordered(IN_FLIGHT);
     while let Some(outcome) = outcomes.next().await {
         anyhow::ensure!(matches!(outcome, Outcome::Written { .. }), "{outcome:?}");
     }

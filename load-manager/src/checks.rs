@@ -1,6 +1,6 @@
 //! Named checks: each says one thing that is not as it should be, and nothing when all is well.
 
-use evenkeel_model::{Lifecycle, Millis, Policy, ShardState, Snapshot};
+use evenkeel_model::{Lifecycle, Millis, Policy, Snapshot};
 use evenkeel_planner::{Balance, Decision, Plan, RefusedBecause, WaitingOn};
 use evenkeel_proto::admin::Check;
 
@@ -55,19 +55,45 @@ pub(crate) fn run(facts: &Facts<'_>) -> Vec<Check> {
     found.collect()
 }
 
-/// "3 shards, a/b/0 among them", or nothing.
-fn several(what: &str, rest: &str, names: Vec<String>) -> Option<String> {
-    match names.as_slice() {
-        [] => None,
-        [one] => Some(format!("{what} {one} {rest}")),
-        [first, ..] => Some(format!("{} {what}s {rest}: {first} and others", names.len())),
+/// What a check is about: a noun and what is wrong with one and with several.
+struct Phrase {
+    noun: &'static str,
+    one: &'static str,
+    many: &'static str,
+}
+
+impl Phrase {
+    const fn new(noun: &'static str, one: &'static str, many: &'static str) -> Self {
+        Self { noun, one, many }
+    }
+
+    /// "broker b3 is down", "2 brokers are down: b3 and others", or nothing. Each name comes with a
+    /// note to set behind it.
+    fn about(&self, names: impl IntoIterator<Item = (String, String)>) -> Option<String> {
+        let names: Vec<(String, String)> = names.into_iter().collect();
+        let Self { noun, one, many } = self;
+        match names.as_slice() {
+            [] => None,
+            [(name, note)] => Some(format!("{noun} {name} {one}{note}")),
+            [(name, note), ..] => {
+                Some(format!("{} {noun}s {many}: {name}{note} and others", names.len()))
+            }
+        }
     }
 }
 
-fn brokers(facts: &Facts<'_>, lifecycle: Lifecycle) -> Vec<String> {
+fn plain(name: impl ToString) -> (String, String) {
+    (name.to_string(), String::new())
+}
+
+fn counted(n: u32, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+fn brokers(facts: &Facts<'_>, lifecycle: Lifecycle) -> impl Iterator<Item = (String, String)> {
     let now_ms = facts.snapshot.as_of_ms;
-    let of = facts.snapshot.brokers.iter().filter(|(_, b)| b.lifecycle == lifecycle);
-    of.map(|(id, b)| format!("{id} (for {})", age(now_ms - b.since_ms))).collect()
+    let of = facts.snapshot.brokers.iter().filter(move |(_, b)| b.lifecycle == lifecycle);
+    of.map(move |(id, b)| (id.to_string(), format!(" for {}", age(now_ms - b.since_ms))))
 }
 
 fn age(ms: Millis) -> String {
@@ -90,27 +116,29 @@ fn no_migrator(facts: &Facts<'_>) -> Option<String> {
 }
 
 fn shards_unavailable(facts: &Facts<'_>) -> Option<String> {
+    const SAY: Phrase = Phrase::new("shard", "has no living leader", "have no living leader");
     let snapshot = facts.snapshot;
     let lost = snapshot.assignments.values().filter(|a| {
         let leader = a.leader.as_ref().and_then(|l| snapshot.brokers.get(l));
         !leader.is_some_and(|b| b.is_serving())
     });
-    several("shard", "has no living leader", lost.map(|a| a.shard.to_string()).collect())
+    SAY.about(lost.map(|a| plain(&a.shard)))
 }
 
 fn shards_unplaced(facts: &Facts<'_>) -> Option<String> {
     let placed = facts.snapshot.assignments.len() + facts.records.opaque_shards().len();
-    let open = (facts.figures.shards as usize).saturating_sub(placed);
-    (open > 0).then(|| format!("{open} shards are not placed yet"))
+    let placed = u32::try_from(placed).unwrap_or(u32::MAX);
+    let open = facts.figures.shards.saturating_sub(placed);
+    (open > 0).then(|| format!("{} not placed yet", counted(open, "shard")))
 }
 
 fn replica_halted(facts: &Facts<'_>) -> Option<String> {
+    const SAY: Phrase = Phrase::new("replica", "has halted", "have halted");
     let reports = facts.snapshot.reports.values().flatten();
-    let halted = reports.filter_map(|r| {
+    SAY.about(reports.filter_map(|r| {
         let why = r.halted.as_ref()?;
-        Some(format!("{} on {} ({why})", r.shard, r.broker))
-    });
-    several("replica", "has halted", halted.collect())
+        Some((format!("{} on {}", r.shard, r.broker), format!(" ({why})")))
+    }))
 }
 
 fn mass_loss(facts: &Facts<'_>) -> Option<String> {
@@ -122,21 +150,27 @@ fn mass_loss(facts: &Facts<'_>) -> Option<String> {
 }
 
 fn broker_down(facts: &Facts<'_>) -> Option<String> {
-    several("broker", "is down", brokers(facts, Lifecycle::Down))
+    const SAY: Phrase = Phrase::new("broker", "has been down", "are down");
+    SAY.about(brokers(facts, Lifecycle::Down))
 }
 
 fn broker_draining(facts: &Facts<'_>) -> Option<String> {
-    several("broker", "is draining", brokers(facts, Lifecycle::Draining))
+    const SAY: Phrase = Phrase::new("broker", "has been draining", "are draining");
+    SAY.about(brokers(facts, Lifecycle::Draining))
 }
 
 fn shards_under_replicated(facts: &Facts<'_>) -> Option<String> {
     let (short, missing) = (facts.balance.under_replicated, facts.balance.replicas_missing);
-    (short > 0).then(|| format!("{short} shards are below their target, {missing} copies missing"))
+    (short > 0).then(|| {
+        let (short, missing) = (counted(short, "shard"), counted(missing, "missing replica"));
+        format!("{short} below the replication factor, {missing}")
+    })
 }
 
 fn records_unreadable(facts: &Facts<'_>) -> Option<String> {
+    const SAY: Phrase = Phrase::new("record", "cannot be read", "cannot be read");
     let faults = facts.records.unreadable().into_iter();
-    several("record", "cannot be read", faults.map(|(_, u)| u.key.clone()).collect())
+    SAY.about(faults.map(|(_, fault)| (fault.key.clone(), format!(" ({})", fault.detail))))
 }
 
 fn policy_invalid(facts: &Facts<'_>) -> Option<String> {
@@ -161,38 +195,41 @@ fn moves_held(facts: &Facts<'_>) -> Option<String> {
 }
 
 fn moves_given_up(facts: &Facts<'_>) -> Option<String> {
-    let traces = facts.snapshot.assignments.values().filter(|a| {
-        !a.is_moving()
-            && a.state != ShardState::Draining
-            && a.move_.as_ref().is_some_and(|m| m.give_ups > 0)
-    });
-    several("move", "was given up", traces.map(|a| a.shard.to_string()).collect())
+    const SAY: Phrase = Phrase::new("move", "was given up", "were given up");
+    let traces = facts
+        .snapshot
+        .assignments
+        .values()
+        .filter(|a| !a.is_moving() && a.move_.as_ref().is_some_and(|m| m.give_ups > 0));
+    SAY.about(traces.map(|a| (format!("of {}", a.shard), String::new())))
 }
 
 fn no_place(facts: &Facts<'_>) -> Option<String> {
+    const SAY: Phrase = Phrase::new("shard", "lacks a legal place", "lack a legal place");
     let refused = facts.plan.decisions.iter().filter_map(|d| match &d.decision {
         Decision::Refuse(r) if r.because != RefusedBecause::NoCaughtUpReplica => {
-            Some(format!("{} ({})", d.shard, r.detail))
+            Some((d.shard.to_string(), format!(" ({})", r.detail)))
         }
         _ => None,
     });
-    several("shard", "has no legal place", refused.collect())
+    SAY.about(refused)
 }
 
 fn zones_crowded(facts: &Facts<'_>) -> Option<String> {
-    let (crowded, limited) = (facts.balance.crowded, facts.balance.zone_limited);
-    (crowded > 0).then(|| {
-        format!("{crowded} shards span fewer zones than they could ({limited} have more copies than there are zones)")
-    })
+    let crowded = facts.balance.crowded;
+    let span = if crowded == 1 { "spans" } else { "span" };
+    let shards = counted(crowded, "shard");
+    (crowded > 0).then(|| format!("{shards} {span} fewer zones than could be had"))
 }
 
 fn load_unknown(facts: &Facts<'_>) -> Option<String> {
+    const SAY: Phrase =
+        Phrase::new("broker", "has no fresh load report", "have no fresh load report");
+    let (now_ms, limit_ms) = (facts.snapshot.as_of_ms, facts.snapshot.policy.load_stale_after_ms);
     let silent = facts.snapshot.brokers.iter().filter(|(_, b)| {
-        let age_ms = b.load.as_ref().map(|l| facts.snapshot.as_of_ms - l.reported_at_ms);
-        let young =
-            facts.snapshot.as_of_ms - b.since_ms < facts.snapshot.policy.load_stale_after_ms;
-        let fresh = age_ms.is_some_and(|ms| ms <= facts.snapshot.policy.load_stale_after_ms);
-        b.is_target() && !fresh && !young
+        let fresh = b.load.as_ref().is_some_and(|l| now_ms - l.reported_at_ms <= limit_ms);
+        // A broker that came just now has not had the time to report.
+        b.is_target() && !fresh && now_ms - b.since_ms > limit_ms
     });
-    several("broker", "has no fresh load report", silent.map(|(id, _)| id.to_string()).collect())
+    SAY.about(silent.map(|(id, _)| plain(id)))
 }

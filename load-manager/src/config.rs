@@ -84,8 +84,11 @@ impl Settings for Config {
             }
         }
         self.policy.validate().map_err(|error| {
-            let field = format!("policy.{}", error.field);
-            Invalid::new(field, "", error.detail)
+            let pointer = format!("/{}", error.field.replace('.', "/"));
+            let policy = serde_json::to_value(&self.policy).unwrap_or_default();
+            let value = policy.pointer(&pointer).map(ToString::to_string).unwrap_or_default();
+            let expected = error.detail.rsplit("expected ").next().unwrap_or_default();
+            Invalid::new(format!("policy.{}", error.field), value, expected)
         })
     }
 }
@@ -302,5 +305,9 @@ mod tests {
         assert_eq!(Config::default().check(), Ok(()));
         let bad = Config { root: "cluster/".to_owned(), ..Config::default() };
         assert_eq!(bad.check().unwrap_err().key, "root");
+        let mut bad = Config::default();
+        bad.policy.settle_ms = -5;
+        let expected = Invalid::new("policy.settle_ms", -5, "at least 0");
+        assert_eq!(bad.check(), Err(expected));
     }
 }

@@ -3,10 +3,19 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::{Assignment, BrokerId, Lifecycle, Phase, ShardState, Snapshot, StreamKey};
-use evenkeel_planner::{Balance, Decision, Plan};
+use evenkeel_planner::{Balance, Plan, WaitingOn};
 
 use crate::cluster::Cluster;
 use crate::metrics;
+
+/// What holds a move that has begun, or that could begin but for a limit. Time that must pass
+/// first, such as the delay before a repair, is no trouble and not counted.
+const HOLDS_A_MOVE: [WaitingOn; 4] = [
+    WaitingOn::CopyBehind,
+    WaitingOn::LeaderStopping,
+    WaitingOn::MoveSlots,
+    WaitingOn::BrokerSlots,
+];
 
 /// Counts of one snapshot and the plan made from it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -29,7 +38,7 @@ pub(crate) struct Figures {
     pub(crate) fenced: u32,
     /// Followers being copied in.
     pub(crate) joining: u32,
-    /// Moves and repairs that wait.
+    /// Moves that could not advance.
     pub(crate) waiting: u32,
     /// Widest difference of leaders between two brokers within one stream.
     pub(crate) stream_spread: u32,
@@ -55,8 +64,7 @@ impl Figures {
             figures.staged += u32::from(staged);
             figures.joining += u32::from(assignment.joining.is_some());
         }
-        let waits = plan.decisions.iter().filter(|d| matches!(d.decision, Decision::Wait(_)));
-        figures.waiting = u32::try_from(waits.count()).unwrap_or(u32::MAX);
+        figures.waiting = HOLDS_A_MOVE.iter().filter_map(|on| plan.report.waiting.get(on)).sum();
         figures.stream_spread = stream_spread(snapshot);
         figures
     }
@@ -115,6 +123,10 @@ pub(crate) fn publish(cluster: &Cluster, snapshot: &Snapshot, plan: &Plan) {
         [("staged", figures.staged), ("fenced", figures.fenced), ("joining", figures.joining)];
     for (word, value) in stages {
         metrics::set_labelled("evenkeel_shard_moves", "stage", word, f64::from(value));
+    }
+    for on in WaitingOn::ALL {
+        let count = plan.report.waiting.get(&on).copied().unwrap_or_default();
+        metrics::set_labelled("evenkeel_shards_waiting", "on", on.as_str(), f64::from(count));
     }
     let other = figures.shards.saturating_sub(figures.serving);
     metrics::set_labelled("evenkeel_shards", "state", "serving", f64::from(figures.serving));

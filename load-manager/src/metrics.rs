@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_model::{Assignment, Millis, Snapshot};
+use evenkeel_model::{Assignment, LoadReport, Millis, Snapshot};
 use evenkeel_planner::Step;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
@@ -47,6 +47,7 @@ const GAUGES: &[(&str, &str)] = &[
     ("evenkeel_shard_replicas_missing", "Copies that are missing over all shards"),
     ("evenkeel_shard_moves_waiting", "Moves that could not advance in the last pass"),
     ("evenkeel_shard_moves", "Moves in flight, by stage"),
+    ("evenkeel_shards_waiting", "Shards for which something waits, by what for"),
     ("evenkeel_shards", "Shards, by state"),
     ("evenkeel_placement_lease_held", "1 on the instance that leads, 0 elsewhere"),
     ("evenkeel_placement_paused", "1 while placement is paused"),
@@ -229,17 +230,15 @@ pub(crate) fn brokers(snapshot: &Snapshot) {
         let name = id.to_string();
         let owned = led.get(id).copied().unwrap_or_default();
         gauge!("evenkeel_broker_topics_owned", "broker" => name.clone()).set(owned);
-        let Some(load) = &broker.load else { continue };
-        if let Some(cpu) = load.cpu_percent {
-            gauge!("evenkeel_broker_cpu_usage_ratio", "broker" => name.clone()).set(cpu / 100.0);
-        }
-        if let Some(memory) = load.memory_percent {
-            gauge!("evenkeel_broker_memory_usage_ratio", "broker" => name.clone())
-                .set(memory / 100.0);
-        }
-        if let Some(rate) = load.network_io_bytes_per_second {
-            gauge!("evenkeel_broker_throughput_bytes_per_second", "broker" => name).set(rate);
-        }
+        let load = broker.load.as_ref();
+        // A broker that reports nothing uses nothing that anybody knows of.
+        let value = |field: fn(&LoadReport) -> Option<f64>| load.and_then(field).unwrap_or(0.0);
+        gauge!("evenkeel_broker_cpu_usage_ratio", "broker" => name.clone())
+            .set(value(|l| l.cpu_percent) / 100.0);
+        gauge!("evenkeel_broker_memory_usage_ratio", "broker" => name.clone())
+            .set(value(|l| l.memory_percent) / 100.0);
+        gauge!("evenkeel_broker_throughput_bytes_per_second", "broker" => name)
+            .set(value(|l| l.network_io_bytes_per_second));
     }
 }
 

@@ -3,27 +3,26 @@
 //! A pass takes no input: what woke it does not matter, it reads everything anew. None of its
 //! outcomes is an error; the next pass is the retry.
 
+mod commits;
+mod memory;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenkeel_coordination::{Guard, Guarded, Outcome, Revision, Write};
 use evenkeel_model::{BrokerId, Millis, ShardKey, Snapshot};
 use evenkeel_planner::{Plan, Step};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 
+pub(crate) use memory::Memory;
+
+use commits::{commit_all, ends};
+
 use crate::cluster::{Cluster, Leading};
-use crate::lifecycle::{Lifecycles, NodeWrite};
+use crate::lifecycle::NodeWrite;
 use crate::records::Records;
 use crate::step::{self, Authority, Prepared};
 use crate::{figures, hygiene, metrics};
-
-/// Writes in flight at once.
-const WRITES_MAX: usize = 32;
-
-/// The gauges are set at most this often.
-const GAUGES_EVERY: Duration = Duration::from_millis(250);
 
 /// How a pass ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,56 +88,6 @@ impl PassReport {
     }
 }
 
-/// What one leadership remembers between passes; nothing that a successor would need.
-pub(crate) struct Memory {
-    lifecycles: Lifecycles,
-    /// Writes whose outcome is not known, to be recognised when the view shows them.
-    doubtful: Vec<Prepared>,
-    gauges_at: Option<Instant>,
-    exposure: Exposure,
-}
-
-/// Shard-seconds below the replica target, counted up in whole seconds.
-#[derive(Default)]
-struct Exposure {
-    since: Option<Instant>,
-    shards: u32,
-    rest: Duration,
-}
-
-impl Exposure {
-    /// Since the last call as many shards were exposed as that call said.
-    fn count(&mut self, now: Instant, shards: u32) {
-        if let Some(since) = self.since {
-            self.rest += (now - since) * self.shards;
-        }
-        metrics::exposed(self.rest.as_secs());
-        self.rest = Duration::from_nanos(u64::from(self.rest.subsec_nanos()));
-        (self.since, self.shards) = (Some(now), shards);
-    }
-}
-
-impl Memory {
-    /// At an election.
-    pub(crate) fn new(grace_ms: Millis) -> Self {
-        Self {
-            lifecycles: Lifecycles::new(grace_ms),
-            doubtful: Vec::new(),
-            gauges_at: None,
-            exposure: Exposure::default(),
-        }
-    }
-
-    /// Passes can follow each other closely; nobody reads the gauges that often.
-    fn gauges_due(&mut self, now: Instant) -> bool {
-        let due = self.gauges_at.is_none_or(|at| now - at >= GAUGES_EVERY);
-        if due {
-            self.gauges_at = Some(now);
-        }
-        due
-    }
-}
-
 /// Runs one pass under `leading`. `progress` is called as it gets on, so that a pass that hangs
 /// costs the leadership.
 pub(crate) async fn run(
@@ -159,8 +108,7 @@ pub(crate) async fn run(
         progress();
         let planned = plan(cluster, leading, &mut report);
         memory.exposure.count(started, planned.plan.report.under_replicated);
-        let steps = planned.steps;
-        let newest = write_steps(cluster, steps, memory, &mut report, progress).await;
+        let newest = write_in_order(cluster, planned.steps, memory, &mut report, progress).await;
         if memory.gauges_due(started) {
             figures::publish(cluster, &planned.snapshot, &planned.plan);
         }
@@ -175,6 +123,16 @@ pub(crate) async fn run(
         }
     }
     metrics::passed(&report.end, started.elapsed());
+    if report.wrote() {
+        tracing::debug!(
+            steps = report.written.len(),
+            lifecycles = report.lifecycles,
+            stale = report.stale,
+            planning = ?report.planning,
+            took = ?started.elapsed(),
+            "pass wrote"
+        );
+    }
     report
 }
 
@@ -287,50 +245,22 @@ pub(crate) fn node_txn(cluster: &Cluster, leading: &Leading, write: &NodeWrite) 
     }
 }
 
-/// Whether the outcome ends the pass.
-fn ends(outcome: &Outcome, report: &mut PassReport) -> bool {
-    match outcome {
-        Outcome::Written { .. } | Outcome::Stale { .. } => false,
-        Outcome::Deposed => {
-            if report.end != PassEnd::Deposed {
-                metrics::write_fenced();
-                tracing::warn!("another instance leads, the pass ends");
-            }
-            report.end = PassEnd::Deposed;
-            true
-        }
-        Outcome::Unknown(error) => {
-            metrics::write_unknown();
-            tracing::warn!(%error, "outcome of a write is unknown, the pass ends");
-            if report.end == PassEnd::Complete {
-                report.end = PassEnd::Unknown;
-            }
-            true
-        }
-    }
-}
-
-/// Commits transactions, a bounded number at a time. `done` is told each outcome and how long it
-/// took, and says whether to end: then no further one is started, and those in flight are waited
-/// for, so that each has an outcome.
-async fn commit_all<T>(
+/// A plan counts a slot as free that a move of the same plan gives back. So moves start only when
+/// everything else of the plan has been written; otherwise limits could be passed.
+async fn write_in_order(
     cluster: &Cluster,
-    txns: Vec<(Guarded, T)>,
-    mut done: impl FnMut(Outcome, T, Duration) -> bool,
-) {
-    let commit = |(txn, subject): (Guarded, T)| async move {
-        let started = Instant::now();
-        (cluster.store.commit(txn).await, subject, started.elapsed())
-    };
-    let mut queue = txns.into_iter();
-    let mut in_flight: FuturesUnordered<_> = queue.by_ref().take(WRITES_MAX).map(commit).collect();
-    let mut ended = false;
-    while let Some((outcome, subject, took)) = in_flight.next().await {
-        ended |= done(outcome, subject, took);
-        if !ended && let Some(next) = queue.next() {
-            in_flight.push(commit(next));
-        }
+    steps: Vec<Prepared>,
+    memory: &mut Memory,
+    report: &mut PassReport,
+    progress: &(dyn Fn() + Sync),
+) -> Option<Revision> {
+    let (starts, rest): (Vec<Prepared>, Vec<Prepared>) =
+        steps.into_iter().partition(Prepared::starts_a_move);
+    let newest = write_steps(cluster, rest, memory, report, progress).await;
+    if report.end != PassEnd::Complete || report.stale > 0 {
+        return newest;
     }
+    newest.max(write_steps(cluster, starts, memory, report, progress).await)
 }
 
 async fn write_steps(

@@ -37,6 +37,14 @@ pub(crate) struct Prepared {
     pub(crate) txn: Guarded,
 }
 
+impl Prepared {
+    /// Whether a copy or a hand-over begins with it, and so takes a slot.
+    pub(crate) fn starts_a_move(&self) -> bool {
+        let moving = |a: &Assignment| a.successor.is_some() || a.joining.is_some();
+        moving(&self.write.next) && !self.before.as_ref().is_some_and(moving)
+    }
+}
+
 /// A finished move as it is stored.
 #[derive(Serialize)]
 struct HistoryRecord<'a> {

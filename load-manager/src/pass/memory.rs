@@ -1,0 +1,63 @@
+//! What one leadership keeps in mind from pass to pass.
+
+use std::time::Duration;
+
+use evenkeel_model::Millis;
+use tokio::time::Instant;
+
+use crate::lifecycle::Lifecycles;
+use crate::metrics;
+use crate::step::Prepared;
+
+/// The gauges are set at most this often.
+const GAUGES_EVERY: Duration = Duration::from_millis(250);
+
+/// What one leadership remembers between passes; nothing that a successor would need.
+pub(crate) struct Memory {
+    pub(super) lifecycles: Lifecycles,
+    /// Writes whose outcome is not known, to be recognised when the view shows them.
+    pub(super) doubtful: Vec<Prepared>,
+    gauges_at: Option<Instant>,
+    pub(super) exposure: Exposure,
+}
+
+/// Shard-seconds below the replica target, counted up in whole seconds.
+#[derive(Default)]
+pub(super) struct Exposure {
+    since: Option<Instant>,
+    shards: u32,
+    rest: Duration,
+}
+
+impl Exposure {
+    /// Since the last call as many shards were exposed as that call said.
+    pub(super) fn count(&mut self, now: Instant, shards: u32) {
+        if let Some(since) = self.since {
+            self.rest += (now - since) * self.shards;
+        }
+        metrics::exposed(self.rest.as_secs());
+        self.rest = Duration::from_nanos(u64::from(self.rest.subsec_nanos()));
+        (self.since, self.shards) = (Some(now), shards);
+    }
+}
+
+impl Memory {
+    /// At an election.
+    pub(crate) fn new(grace_ms: Millis) -> Self {
+        Self {
+            lifecycles: Lifecycles::new(grace_ms),
+            doubtful: Vec::new(),
+            gauges_at: None,
+            exposure: Exposure::default(),
+        }
+    }
+
+    /// Passes can follow each other closely; nobody reads the gauges that often.
+    pub(super) fn gauges_due(&mut self, now: Instant) -> bool {
+        let due = self.gauges_at.is_none_or(|at| now - at >= GAUGES_EVERY);
+        if due {
+            self.gauges_at = Some(now);
+        }
+        due
+    }
+}

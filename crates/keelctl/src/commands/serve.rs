@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use evenkeel_runtime::telemetry::{self, LogFormat};
-use evenkeel_runtime::{EtcdOption, Environment, MetricsHandle, ServiceArgs, etcd, process};
+use evenkeel_runtime::{Environment, EtcdOption, MetricsHandle, ServiceArgs, etcd, process};
 
 use crate::output::note;
 

@@ -1,5 +1,6 @@
 //! `keelctl demo`: a whole cluster, its main job and its accidents, on this machine in a minute.
 
+mod accidents;
 mod addresses;
 mod cluster;
 mod exposure;
@@ -10,6 +11,7 @@ mod publishing;
 mod report;
 mod screen;
 mod services;
+mod stage;
 mod story;
 mod verification;
 

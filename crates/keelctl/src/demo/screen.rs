@@ -3,11 +3,15 @@
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::Instant;
 
 use crate::output::{bytes, note};
+
+/// A plain screen is told what a step waits for at most so often.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The screen.
 pub(crate) struct Screen {
@@ -16,8 +20,8 @@ pub(crate) struct Screen {
     terminal: bool,
     publishing: ProgressBar,
     current: ProgressBar,
-    /// The last state told on a plain screen, so that it is told once.
-    told: Mutex<String>,
+    /// The last state told on a plain screen and when, so that it is told once and not too often.
+    told: Mutex<(String, Option<Instant>)>,
 }
 
 impl Screen {
@@ -35,7 +39,7 @@ impl Screen {
         if let Ok(style) = ProgressStyle::with_template(style) {
             publishing.set_style(style.progress_chars("=> "));
         }
-        let told = Mutex::new(String::new());
+        let told = Mutex::default();
         Self { began: Instant::now(), bars, terminal, publishing, current, told }
     }
 
@@ -53,7 +57,7 @@ impl Screen {
     pub(crate) fn step(&self, title: &str) {
         self.say(format!("[{:5.1} s] {title}", self.began.elapsed().as_secs_f64()));
         self.current.reset();
-        self.current.enable_steady_tick(std::time::Duration::from_millis(120));
+        self.current.enable_steady_tick(Duration::from_millis(120));
         self.wait_for("");
     }
 
@@ -61,10 +65,12 @@ impl Screen {
     pub(crate) fn wait_for(&self, state: &str) {
         self.current.set_message(state.to_owned());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.terminal && !state.is_empty() && *told != state {
-            note(format_args!("          {state}"));
+        let early = told.1.is_some_and(|at| at.elapsed() < PLAIN_INTERVAL);
+        if self.terminal || state.is_empty() || told.0 == state || early {
+            return;
         }
-        state.clone_into(&mut told);
+        note(format_args!("          {state}"));
+        *told = (state.to_owned(), Some(Instant::now()));
     }
 
     /// The bar of what is published, out of `total` bytes.

@@ -1,4 +1,5 @@
 //! What the door promises, held to the embedded server and to every etcd that is at hand.
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 
 mod support;
 

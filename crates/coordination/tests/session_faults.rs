@@ -1,4 +1,5 @@
 //! Leases and leadership while etcd crashes, stops, is cut off, or the leader itself is stopped.
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 
 mod support;
 
@@ -168,7 +169,8 @@ async fn a_leader_that_was_stopped_cannot_write_when_it_wakes() {
 #[tokio::test]
 #[ignore = "run by another test, as a process of its own"]
 async fn the_leader_process() {
-    let Ok(url) = std::env::var("LEADER_ETCD_URL") else { return };
+    let Some(url) = std::env::var_os("LEADER_ETCD_URL") else { return };
+    let url = url.into_string().unwrap();
     let store = open(&url);
     let session = session(&store, 2);
     let election = candidate(&store, &session, "leader");

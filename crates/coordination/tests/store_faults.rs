@@ -1,4 +1,5 @@
 //! Calls while members crash, stop, fill up or ask for a login.
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 
 mod support;
 

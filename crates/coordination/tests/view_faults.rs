@@ -1,4 +1,5 @@
 //! Views across everything that makes a watch go silent, break, or miss something.
+#![allow(clippy::unwrap_used, reason = "a failed expectation is a failed test")]
 
 mod support;
 

@@ -16,7 +16,7 @@ use crate::store::{Lane, Ticket};
 use crate::turn::{Call, ended, until};
 use crate::{ErrorClass, LeaseId, Store, StoreError};
 
-type Answer = (Option<KeepAlive>, Result<Event, StoreError>);
+type Answer = (Option<Box<KeepAlive>>, Result<Event, StoreError>);
 
 /// An open keep-alive stream, for as long as every request on it was answered in turn.
 struct KeepAlive {
@@ -35,7 +35,7 @@ pub(super) struct Driver {
     backoff: Backoff,
     call: Option<Call<Answer>>,
     renewing: bool,
-    keep_alive: Option<KeepAlive>,
+    keep_alive: Option<Box<KeepAlive>>,
     retired: FuturesUnordered<Call<()>>,
 }
 
@@ -192,7 +192,12 @@ async fn grant(store: Store, ttl: Duration) -> Answer {
 }
 
 /// Only an answer counts: queuing a keep-alive succeeds on a dead connection too.
-async fn renew(store: Store, id: LeaseId, limit: Duration, stream: Option<KeepAlive>) -> Answer {
+async fn renew(
+    store: Store,
+    id: LeaseId,
+    limit: Duration,
+    stream: Option<Box<KeepAlive>>,
+) -> Answer {
     let sent = Instant::now();
     let Some(mut stream) = stream else {
         let opened = store
@@ -204,7 +209,7 @@ async fn renew(store: Store, id: LeaseId, limit: Duration, stream: Option<KeepAl
         return match opened {
             Ok(((keeper, answers), ticket)) => {
                 let stream = KeepAlive { keeper, answers, ticket, id };
-                (Some(stream), Ok(Event::Renewed { sent }))
+                (Some(Box::new(stream)), Ok(Event::Renewed { sent }))
             }
             Err(error) => (None, Err(error)),
         };

@@ -57,6 +57,8 @@ pub struct Config {
     pub move_hold_max: usize,
     /// Most client requests served at once.
     pub requests_max: usize,
+    /// Most bytes of publishes that are served or wait at once.
+    pub requests_max_bytes: u64,
     /// Own request p99 that copies must not push up.
     pub copy_target_p99_ms: f64,
     /// How the copies' share of the link follows the p99.
@@ -77,6 +79,8 @@ pub struct LogConfig {
     pub segment_bytes: u64,
     /// When appended records are synced to the disk.
     pub fsync: Fsync,
+    /// Longest time between two syncs with `fsync` at `interval`.
+    pub fsync_interval_ms: u64,
     /// Largest payload of one record.
     pub record_max_bytes: u32,
 }
@@ -88,13 +92,20 @@ pub enum Fsync {
     /// Before they count as appended, in groups.
     #[default]
     Always,
+    /// Every `fsync_interval_ms`: a crash of the machine may lose what was written since.
+    Interval,
     /// When the operating system likes: survives a crash of the process, not of the machine.
     Never,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20, fsync: Fsync::Always, record_max_bytes: 1 << 20 }
+        Self {
+            segment_bytes: 64 << 20,
+            fsync: Fsync::Always,
+            fsync_interval_ms: 1000,
+            record_max_bytes: 1 << 20,
+        }
     }
 }
 
@@ -123,6 +134,7 @@ impl Default for Config {
             move_hold_ms: 2_000,
             move_hold_max: 1_024,
             requests_max: 4_096,
+            requests_max_bytes: 256 << 20,
             copy_target_p99_ms: 100.0,
             copy_law: LawName::Steady,
             shutdown_handoff_timeout_ms: 30_000,
@@ -168,12 +180,14 @@ impl Settings for Config {
         key("move_hold_ms", "milliseconds", "longest wait of a publish between two leaders", "refused at once"),
         key("move_hold_max", "publishes", "most publishes that wait at once", "none waits"),
         key("requests_max", "requests", "most client requests served at once; more are refused with a delay", "refused"),
+        key("requests_max_bytes", "bytes", "most bytes of publishes served or waiting at once; more are refused with a delay", "refused"),
         key("copy_target_p99_ms", "milliseconds", "own request p99 that copies must not push up", "refused"),
         key("copy_law", "plain or steady", "how copies follow the p99", "refused"),
         key("shutdown_handoff_timeout_ms", "milliseconds", "how long a stopping broker serves to hand its shards over", "stops at once"),
         key("leftover_erase_after_ms", "milliseconds", "how long bytes of a shard that only others hold are kept", "erased at once"),
         key("log.segment_bytes", "bytes", "size at which a segment file is closed", "refused"),
-        key("log.fsync", "always or never", "whether records are synced to disk before they count", "refused"),
+        key("log.fsync", "always, interval or never", "when records are synced to disk; only with always before they count", "refused"),
+        key("log.fsync_interval_ms", "milliseconds", "time between two syncs with log.fsync interval", "refused"),
         key("log.record_max_bytes", "bytes", "largest payload of one record", "refused"),
     ];
 
@@ -186,6 +200,9 @@ impl Settings for Config {
         at_least("load_report_interval_seconds", self.load_report_interval_seconds, 1)?;
         at_least("load_sample_interval_ms", self.load_sample_interval_ms, 100)?;
         at_least("requests_max", self.requests_max as u64, 1)?;
+        // One of the largest requests must fit.
+        at_least("requests_max_bytes", self.requests_max_bytes, 8 << 20)?;
+        at_least("log.fsync_interval_ms", self.log.fsync_interval_ms, 1)?;
         at_least("log.segment_bytes", self.log.segment_bytes, 64 << 10)?;
         at_least("log.record_max_bytes", self.log.record_max_bytes.into(), 1)?;
         // A gRPC message carries 4 MiB, a record and its frame among it.
@@ -309,11 +326,11 @@ mod tests {
         };
         assert_eq!(
             refused(json!({"lease_ttl_ms": 10})),
-            "flag: lease_ttl_ms: '10' is not valid: expected a number of at least 1000"
+            "flag --lease-ttl-ms: '10' is not valid: expected a number of at least 1000"
         );
         assert_eq!(
             refused(json!({"weight": 0.5})),
-            "flag: weight: '0.5' is not valid: expected a number of at least 1"
+            "flag --weight: '0.5' is not valid: expected a number of at least 1"
         );
         let error = refused(json!({"broker_id": "B 1"}));
         assert!(error.contains("broker id 'B 1' is not valid"), "{error}");

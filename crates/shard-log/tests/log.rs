@@ -1,12 +1,12 @@
 //! The log on both storages: appends, reads, truncation, syncs, crashes, decay, a full disk.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_shard_log::storage::{DiskStorage, MemoryStorage, Storage};
-use evenkeel_shard_log::{
-    Known, Log, LogConfig, LogError, ReadLimit, Record, RecordKind, Term,
-};
+use evenkeel_shard_log::{Known, Log, LogConfig, LogError, ReadLimit, Record, RecordKind, Term};
 use proptest::prelude::*;
 
 const FIRST: &str = "00000000000000000000.log";

@@ -1,6 +1,8 @@
 //! Committed records survive every schedule of crashes, losses and set changes that the planner's
 //! rules allow.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod cluster;
 
 use cluster::Cluster;

@@ -1,5 +1,7 @@
 //! Single rules of the replica, told event by event.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -116,8 +118,11 @@ impl Net {
     }
 
     fn propose(&mut self, name: &str, proposal: u64, payload: &'static str) {
-        let drafts =
-            vec![Draft { producer: 0, sequence: 0, payload: Bytes::from_static(payload.as_bytes()) }];
+        let drafts = vec![Draft {
+            producer: 0,
+            sequence: 0,
+            payload: Bytes::from_static(payload.as_bytes()),
+        }];
         self.handle(&id(name), Event::Propose { id: proposal, timestamp_ms: 0, drafts });
     }
 
@@ -280,8 +285,9 @@ fn an_older_leader_is_told_of_the_promise_and_a_second_leader_of_a_generation_is
             _ => None,
         })
     };
-    let promise = |generation, leader| {
-        Request::Promise { term: Term::new(generation, 1), leader: id(leader) }
+    let promise = |generation, leader| Request::Promise {
+        term: Term::new(generation, 1),
+        leader: id(leader),
     };
     let granted = |answer: Option<Answer>| {
         let Some(Answer::Promise { granted, promised, .. }) = answer else { panic!() };
@@ -333,11 +339,7 @@ fn a_follower_far_behind_is_not_caught_up_until_it_is_level_again() {
     }
     net.cut.clear();
     net.pass(5000);
-    let edges: Vec<bool> = net
-        .reports
-        .iter()
-        .filter(|r| r.broker == id("c"))
-        .map(|report| report.caught_up)
-        .collect();
+    let edges: Vec<bool> =
+        net.reports.iter().filter(|r| r.broker == id("c")).map(|report| report.caught_up).collect();
     assert_eq!(edges, [false, true, false, true]);
 }

@@ -8,6 +8,7 @@ mod copying;
 pub mod disks;
 mod peers;
 mod shard;
+mod syncing;
 mod wire;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ use super::{
 use disks::{Disks, FileDisks};
 use peers::{Answering, Peers};
 use shard::{Equipment, Shard, off_the_runtime};
+use syncing::SyncPolicy;
 
 /// Before a shard that could not be opened is opened again.
 const REOPEN_AFTER: Duration = Duration::from_secs(5);
@@ -54,7 +56,7 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
             me: context.broker,
             disks,
             config,
-            fsync: context.log.fsync,
+            syncs: SyncPolicy::new(&context.log),
             peers,
             reports: context.reports,
             started: Instant::now(),
@@ -176,7 +178,7 @@ impl ShardHost for BuiltinHost {
 
     fn counters(&self) -> Vec<ShardCounters> {
         let shards: Vec<Arc<Shard>> = self.hosted.held().values().cloned().collect();
-        shards.iter().filter_map(|shard| clients::counters(shard)).collect()
+        shards.iter().filter_map(clients::counters).collect()
     }
 
     fn stored(&self) -> Vec<ShardKey> {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use evenkeel_model::{Assignment, BrokerShard, Phase, ShardKey, ShardReport};
 use evenkeel_shard_log::{
-    Action, Answer, Event, LogError, Refusal, Replica, ReplicaConfig, Request, SyncJob, TornTail,
+    Action, Answer, Event, LogError, Refusal, Replica, ReplicaConfig, Request, TornTail,
 };
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::disks::Disks;
 use super::peers::Peers;
-use crate::config::Fsync;
+use super::syncing::{PutOff, SyncPolicy, sync, sync_at_close};
 use crate::host::{Published, ReportEdges, ShardStatus};
 
 /// What every shard's driver is given.
@@ -23,7 +23,7 @@ pub(super) struct Equipment {
     pub(super) me: evenkeel_model::BrokerId,
     pub(super) disks: Arc<dyn Disks>,
     pub(super) config: ReplicaConfig,
-    pub(super) fsync: Fsync,
+    pub(super) syncs: SyncPolicy,
     pub(super) peers: Peers,
     pub(super) reports: ReportEdges,
     /// Start of the time that the state machines are told.
@@ -62,6 +62,7 @@ struct Core {
     publishing: BTreeMap<u64, oneshot::Sender<Result<Published, Refusal>>>,
     answering: BTreeMap<u64, oneshot::Sender<Answer>>,
     next: u64,
+    put_off: PutOff,
     wake_at: Option<u64>,
     /// When the timer fires; it need not be told of a later time.
     armed: Option<u64>,
@@ -108,6 +109,7 @@ impl Shard {
             publishing: BTreeMap::new(),
             answering: BTreeMap::new(),
             next: 0,
+            put_off: PutOff::default(),
             wake_at: None,
             armed: None,
         };
@@ -201,7 +203,7 @@ impl Shard {
         off_the_runtime(blocking, || self.drive_here(event));
     }
 
-    fn drive_here(self: &Arc<Self>, event: Event) {
+    pub(super) fn drive_here(self: &Arc<Self>, event: Event) {
         let mut core = lock(&self.core);
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -211,7 +213,7 @@ impl Shard {
             core.wake_at = output.wake_at;
             for action in output.actions {
                 if let Action::Sync(job) = action {
-                    events.extend(self.sync(job));
+                    events.extend(sync(self, &mut core.put_off, job));
                 } else {
                     self.act(&mut core, action);
                 }
@@ -266,24 +268,6 @@ impl Shard {
             Action::Note(note) => tracing::info!(shard = %self.key, "{note}"),
             Action::Sync(_) => {}
         }
-    }
-
-    /// Syncs as the policy says. An event is returned if it is done already.
-    fn sync(self: &Arc<Self>, job: SyncJob) -> Option<Event> {
-        if self.equipment.fsync == Fsync::Never {
-            return Some(Event::Synced(job.ticket()));
-        }
-        if !self.equipment.disks.is_blocking() {
-            return Some(synced(&job));
-        }
-        let shard = Arc::downgrade(self);
-        tokio::task::spawn_blocking(move || {
-            let event = synced(&job);
-            if let Some(shard) = shard.upgrade() {
-                shard.drive_here(event);
-            }
-        });
-        None
     }
 
     fn publish_status(&self, core: &Core) {
@@ -343,14 +327,24 @@ impl Shard {
         core.publishing.clear();
         core.answering.clear();
         core.wake_at = None;
+        let put_off = std::mem::take(&mut core.put_off);
         drop(core);
         self.timer.notify_one();
-        let Some(mut replica) = replica else { return };
-        if let Some(job) = replica.begin_sync()
-            && let Err(error) = off_the_runtime(self.equipment.disks.is_blocking(), || job.run())
-        {
-            tracing::warn!(shard = %self.key, %error, "closed without a sync");
-        }
+        sync_at_close(self, put_off, replica.and_then(|mut replica| replica.begin_sync()));
+    }
+
+    pub(super) fn sync_policy(&self) -> SyncPolicy {
+        self.equipment.syncs
+    }
+
+    /// Whether the disk may make its caller wait.
+    pub(super) fn is_blocking(&self) -> bool {
+        self.equipment.disks.is_blocking()
+    }
+
+    /// Access to the writes put off.
+    pub(super) fn put_off<T>(&self, access: impl FnOnce(&mut PutOff) -> T) -> T {
+        access(&mut lock(&self.core).put_off)
     }
 }
 
@@ -364,13 +358,6 @@ fn open_replica(
         source,
     })?;
     Replica::open(equipment.me.clone(), key.clone(), storage, equipment.config.clone())
-}
-
-fn synced(job: &SyncJob) -> Event {
-    match job.run() {
-        Ok(()) => Event::Synced(job.ticket()),
-        Err(e) => Event::SyncFailed(e.to_string()),
-    }
 }
 
 /// Ticks when the replica asked to be woken, until the shard is closed.

@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerShard, Phase, RECORD_VERSION, ShardKey, ShardReport, ShardState,
+    Assignment, BrokerId, BrokerShard, Phase, RECORD_VERSION, Role, ShardKey, ShardReport,
+    ShardState,
 };
 use evenkeel_runtime::{Clock, Health, Network, Shutdown, SimNetwork, grpc};
+use evenkeel_shard_log::Log;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::disks::{Disks, FileDisks, MemoryDisks};
 use super::open_on;
-use crate::config::LogConfig;
+use crate::config::{Fsync, LogConfig};
 use crate::host::{
     HostContext, NewRecord, PublishError, ShardError, ShardHost, ShardStatus, Surroundings,
 };
@@ -68,13 +70,24 @@ async fn host_on(
     network: Network,
     addresses: &BTreeMap<BrokerId, String>,
 ) -> Member {
+    let log = LogConfig { segment_bytes: 64 << 10, ..LogConfig::default() };
+    host_with(name, disks, network, addresses, log).await
+}
+
+async fn host_with(
+    name: &BrokerId,
+    disks: Arc<dyn Disks>,
+    network: Network,
+    addresses: &BTreeMap<BrokerId, String>,
+    log: LogConfig,
+) -> Member {
     let (sender, reports) = mpsc::unbounded_channel();
     let around = Arc::new(Around { addresses: addresses.clone(), alive: AtomicBool::new(true) });
     let opened = open_on(
         HostContext {
             broker: name.clone(),
             data_dir: "unused".into(),
-            log: LogConfig { segment_bytes: 64 << 10, ..LogConfig::default() },
+            log,
             clock: Clock::simulated(1_700_000_000_000),
             network: network.clone(),
             surroundings: around.clone(),
@@ -305,6 +318,34 @@ async fn a_leader_moves_on_disks_over_tcp() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_moves_in_memory_on_virtual_time() {
     moves(false).await;
+}
+
+/// What was acknowledged, then lost by a crash of the whole machine, under each policy.
+#[tokio::test(start_paused = true)]
+async fn a_policy_says_what_a_power_failure_may_take() {
+    for (fsync, wait_ms, kept) in [
+        (Fsync::Always, 0, true),
+        (Fsync::Interval, 0, false),
+        (Fsync::Interval, 1100, true),
+        (Fsync::Never, 1100, false),
+    ] {
+        let disks = MemoryDisks::new();
+        let (simulated, me) = (SimNetwork::new(7), id("a"));
+        let addresses = BTreeMap::from([(me.clone(), "a:7000".to_owned())]);
+        let shard: ShardKey = "stream/d/s/0".parse().unwrap();
+        let assignment = Assignment::new(shard.clone(), me.clone(), Vec::new());
+        let told = BrokerShard { v: 1, role: Role::Leader, assignment, token: 1 };
+        let log = LogConfig { fsync, ..LogConfig::default() };
+        let member =
+            host_with(&me, Arc::new(disks.clone()), simulated.host("a"), &addresses, log).await;
+        member.host.apply(told).await;
+        member.host.publish(&shard, vec![record(9, 0)]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        let storage = disks.shard(&shard).unwrap();
+        storage.crash(|_| 0);
+        let end = Log::open(Arc::new(storage), Default::default()).unwrap().0.end();
+        assert_eq!(end == 2, kept, "{fsync:?} after {wait_ms} ms");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,7 +43,8 @@ impl Log {
         let mut bytes = 0;
         let mut take = |record: Record| {
             bytes += record.frame_bytes();
-            let fits = records.is_empty() || (bytes <= limit.bytes && records.len() < limit.records);
+            let fits =
+                records.is_empty() || (bytes <= limit.bytes && records.len() < limit.records);
             if fits && record.offset < until {
                 records.push(record);
                 return true;

@@ -27,8 +27,8 @@ use crate::message::{Action, Answer, Event, Output, Refusal};
 use crate::record::{Position, Term};
 use crate::storage::Storage;
 
-use following::PendingAck;
 pub use following::CopyRefusal;
+use following::PendingAck;
 use leading::Leading;
 use opening::Opening;
 
@@ -176,9 +176,7 @@ impl Replica {
     fn react(&mut self, event: Event) -> Result<(), LogError> {
         match event {
             Event::Assigned(assignment) => self.assigned(assignment),
-            Event::Propose { id, timestamp_ms, drafts } => {
-                self.propose(id, timestamp_ms, drafts)
-            }
+            Event::Propose { id, timestamp_ms, drafts } => self.propose(id, timestamp_ms, drafts),
             Event::Asked { reply, request } => self.asked(reply, request),
             Event::Answered { from, id, answer } => self.answered(&from, id, answer),
             Event::Synced(ticket) => {
@@ -324,9 +322,7 @@ impl Replica {
     /// The term that this replica leads and serves in: it acknowledges what is committed.
     pub fn serving_term(&self) -> Option<Term> {
         match &self.stance {
-            Stance::Leading(leading) if leading.accepts && !self.is_fenced() => {
-                Some(leading.term)
-            }
+            Stance::Leading(leading) if leading.accepts && !self.is_fenced() => Some(leading.term),
             _ => None,
         }
     }

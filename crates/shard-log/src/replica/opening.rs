@@ -136,7 +136,8 @@ impl Replica {
                 let from = fetch.from;
                 let prev_term = self.log.term_before(from).unwrap_or_default();
                 let max_bytes = self.config.append_bytes;
-                requests.push((broker.clone(), Request::Fetch { term, from, prev_term, max_bytes }));
+                requests
+                    .push((broker.clone(), Request::Fetch { term, from, prev_term, max_bytes }));
             } else if !opening.promises.contains_key(broker) {
                 let leader = self.me.clone();
                 requests.push((broker.clone(), Request::Promise { term, leader }));

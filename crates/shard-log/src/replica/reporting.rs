@@ -49,7 +49,11 @@ impl Replica {
         }
         match (role, &self.stance) {
             (Role::Leader, Stance::Leading(leading)) if self.is_fenced() => {
-                if leading.drained { Phase::Drained } else { Phase::Fencing }
+                if leading.drained {
+                    Phase::Drained
+                } else {
+                    Phase::Fencing
+                }
             }
             (Role::Leader, Stance::Leading(leading)) if leading.serves => Phase::Serving,
             (Role::Leader, _) => Phase::Opening,

@@ -53,12 +53,8 @@ impl Storage for DiskStorage {
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn StoredFile>> {
         let path = self.directory.join(name);
         let existed = path.exists();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(false)
-            .open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
         if create && !existed {
             self.sync_directory()?;
         }

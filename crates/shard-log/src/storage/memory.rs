@@ -106,8 +106,7 @@ impl Storage for MemoryStorage {
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let content =
             Content { bytes: content.to_vec(), synced: content.len(), replaced: Vec::new() };
-        let file =
-            Arc::new(MemoryFile { content: Mutex::new(content), room: self.room.clone() });
+        let file = Arc::new(MemoryFile { content: Mutex::new(content), room: self.room.clone() });
         lock(&self.files).insert(name.to_owned(), file);
         Ok(())
     }

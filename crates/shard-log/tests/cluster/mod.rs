@@ -67,8 +67,7 @@ impl Cluster {
             ["a", "b", "c", "d", "e"].iter().map(|n| n.parse().unwrap()).collect();
         let shard: ShardKey = "stream/d/s/0".parse().unwrap();
         let factor = 1 + choices.below(3);
-        let first =
-            Assignment::new(shard.clone(), names[0].clone(), names[1..factor].to_vec());
+        let first = Assignment::new(shard.clone(), names[0].clone(), names[1..factor].to_vec());
         let up = || Broker { is_up: true, ..Broker::default() };
         Self {
             choices,
@@ -256,10 +255,10 @@ impl Cluster {
     /// Cuts a broker off from the others, or lets one come back.
     fn cut(&mut self) -> Verdict {
         let broker = self.choices.pick(&self.names);
-        if let Some(broker) = broker {
-            if self.cut.len() == 1 || !self.cut.insert(broker) {
-                self.cut.clear();
-            }
+        if let Some(broker) = broker
+            && (self.cut.len() == 1 || !self.cut.insert(broker))
+        {
+            self.cut.clear();
         }
         Ok(())
     }

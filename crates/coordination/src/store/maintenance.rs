@@ -5,7 +5,7 @@ use std::time::Duration;
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Store;
+use super::{Lane, Store};
 use crate::backoff::Backoff;
 use crate::metrics::Op;
 use crate::{ErrorClass, Revision, StoreError};
@@ -30,8 +30,8 @@ impl Store {
         let give_up_at = Instant::now() + patience;
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
-            let error = match self.get(&self.pool.config.probe_key).await {
-                Ok(_) => break,
+            let error = match self.try_read().await {
+                Ok(()) => break,
                 Err(error) => error,
             };
             let pause = backoff.pause(&self.pool.jitter);
@@ -54,6 +54,18 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// One attempt only, so that what is wrong is told soon.
+    async fn try_read(&self) -> Result<(), StoreError> {
+        let key = self.pool.config.probe_key.as_str();
+        let limit = self.pool.request_timeout();
+        self.pool
+            .once(Op::Get, Lane::Calls, limit, |client| async move {
+                client.kv_client().get(key, None).await
+            })
+            .await
+            .map(|_| ())
     }
 
     /// Version, size and alarms of the endpoint in use.

@@ -3,7 +3,8 @@
 use std::io;
 
 use super::binary::EtcdVersion;
-use super::process::{Etcd, EtcdOptions, Ports};
+use super::ports::Ports;
+use super::process::{Etcd, EtcdOptions};
 
 /// A cluster of etcd members on this machine.
 #[derive(Debug)]

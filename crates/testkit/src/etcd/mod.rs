@@ -3,6 +3,7 @@
 mod binary;
 mod cluster;
 mod guard;
+mod ports;
 mod process;
 mod ready;
 

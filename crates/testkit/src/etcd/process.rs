@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 
 use super::binary::EtcdVersion;
 use super::guard::Guard;
+use super::ports::Ports;
 use super::ready::is_healthy;
 
 /// Generous, because a laden machine has been seen to take seconds where an idle one takes 50 ms.
@@ -46,28 +46,6 @@ impl EtcdOptions {
         self.flags.extend(flags.into_iter().map(Into::into));
         self
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ports {
-    pub(super) client: u16,
-    pub(super) peer: u16,
-    /// Plain HTTP even when the client port speaks TLS: where readiness is asked for.
-    pub(super) health: u16,
-}
-
-impl Ports {
-    /// Three ports nobody listens on at this moment.
-    pub(super) fn choose() -> io::Result<Self> {
-        // All are held until the last is chosen, so that they differ.
-        let held = [listener()?, listener()?, listener()?];
-        let port = |at: usize| held[at].local_addr().map(|address| address.port());
-        Ok(Self { client: port(0)?, peer: port(1)?, health: port(2)? })
-    }
-}
-
-fn listener() -> io::Result<TcpListener> {
-    TcpListener::bind(("127.0.0.1", 0))
 }
 
 /// A running (or killed, or stopped) etcd member with its own folder and ports. Dropping it ends
@@ -186,19 +164,23 @@ impl Etcd {
     /// Waits until the member serves linearizable reads.
     pub async fn ready(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + START_PATIENCE;
-        while !is_healthy(self.ports.health).await {
+        loop {
+            let healthy = is_healthy(self.ports.health).await;
+            // Looked at even when healthy: somebody else may have got the port and answer on it.
             if let Some(running) = &mut self.running
                 && let Some(status) = running.child.try_wait()?
             {
                 self.running = None;
                 return Err(self.failure(&format!("ended with {status}")));
             }
+            if healthy {
+                return Ok(());
+            }
             if Instant::now() >= deadline {
                 return Err(self.failure(&format!("does not serve after {START_PATIENCE:?}")));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Ok(())
     }
 
     /// What the process has logged so far.

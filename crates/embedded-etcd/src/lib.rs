@@ -4,6 +4,10 @@
 //! It keeps everything in memory and has one member: it is neither durable nor replicated. What it
 //! does is held to real etcds by the conformance suite in this crate's `tests/`.
 //!
+//! etcdctl works on it. One trap: etcdctl 3.4 sends an endpoint with a scheme as the authority of
+//! `endpoint status`, `endpoint hashkv` and `defrag`, which Rust's HTTP/2 refuses as malformed
+//! (`PROTOCOL_ERROR`); give it `host:port` alone. etcdctl 3.5 takes either.
+//!
 //! **Invariant:** the same calls in the same order give the same answers: no randomness but the
 //! seed, no clock but tokio's.
 

@@ -5,16 +5,18 @@
 
 mod commits;
 mod memory;
+mod steps;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenkeel_coordination::{Guard, Guarded, Outcome, Revision, Write};
-use evenkeel_model::{BrokerId, Millis, ShardKey, Snapshot};
+use evenkeel_model::{Millis, ShardKey, Snapshot};
 use evenkeel_planner::{Plan, Step};
 use tokio::time::Instant;
 
 pub(crate) use memory::Memory;
+pub(crate) use steps::wrote;
 
 use commits::{commit_all, ends};
 
@@ -108,7 +110,8 @@ pub(crate) async fn run(
         progress();
         let planned = plan(cluster, leading, &mut report);
         memory.exposure.count(started, planned.plan.report.under_replicated);
-        let newest = write_in_order(cluster, planned.steps, memory, &mut report, progress).await;
+        let newest =
+            steps::write_in_order(cluster, planned.steps, memory, &mut report, progress).await;
         if memory.gauges_due(started) {
             figures::publish(cluster, &planned.snapshot, &planned.plan);
         }
@@ -243,72 +246,6 @@ pub(crate) fn node_txn(cluster: &Cluster, leading: &Leading, write: &NodeWrite) 
         guards: vec![Guard::ModRevision { key: key.clone(), revision: write.revision }],
         writes: vec![Write::Put { key, value: evenkeel_model::encode(&write.next), lease: None }],
     }
-}
-
-/// A plan counts a slot as free that a move of the same plan gives back. So moves start only when
-/// everything else of the plan has been written; otherwise limits could be passed.
-async fn write_in_order(
-    cluster: &Cluster,
-    steps: Vec<Prepared>,
-    memory: &mut Memory,
-    report: &mut PassReport,
-    progress: &(dyn Fn() + Sync),
-) -> Option<Revision> {
-    let (starts, rest): (Vec<Prepared>, Vec<Prepared>) =
-        steps.into_iter().partition(Prepared::starts_a_move);
-    let newest = write_steps(cluster, rest, memory, report, progress).await;
-    if report.end != PassEnd::Complete || report.stale > 0 {
-        return newest;
-    }
-    newest.max(write_steps(cluster, starts, memory, report, progress).await)
-}
-
-async fn write_steps(
-    cluster: &Cluster,
-    steps: Vec<Prepared>,
-    memory: &mut Memory,
-    report: &mut PassReport,
-    progress: &(dyn Fn() + Sync),
-) -> Option<Revision> {
-    let mut newest = None;
-    let txns = steps.into_iter().map(|step| (step.txn.clone(), step)).collect();
-    commit_all(cluster, txns, |outcome, step: Prepared, took| {
-        progress();
-        match &outcome {
-            Outcome::Written { revision } => {
-                newest = newest.max(Some(*revision));
-                wrote(&step, cluster.clock.now_ms(), took);
-                report.written.push((step.shard, step.write.step));
-            }
-            Outcome::Stale { .. } => {
-                metrics::write_conflict();
-                tracing::debug!(shard = %step.shard, step = step.write.step.as_str(), "shard had changed, step not written");
-                report.stale += 1;
-            }
-            Outcome::Unknown(_) => memory.doubtful.push(step),
-            Outcome::Deposed => {}
-        }
-        ends(&outcome, report)
-    })
-    .await;
-    newest
-}
-
-/// Counts and logs a step that was written.
-pub(crate) fn wrote(step: &Prepared, now_ms: Millis, took: Duration) {
-    metrics::write_took(took);
-    metrics::step_written(&step.write, step.before.as_ref(), now_ms);
-    let name =
-        |b: &Option<BrokerId>| b.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-    tracing::info!(
-        shard = %step.shard,
-        step = step.write.step.as_str(),
-        generation = step.write.next.generation,
-        from = %name(&step.write.from),
-        to = %name(&step.write.to),
-        reason = step.write.reason.as_str(),
-        "step written"
-    );
 }
 
 /// Counts the writes of unknown outcome that turn out to have been made.

@@ -38,6 +38,15 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// What it adds to a transaction, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        let write = |w: &Write| match w {
+            Write::Put { key, value, .. } => key.len() + value.len(),
+            Write::Delete { key } => key.len(),
+        };
+        self.txn.writes.iter().map(write).sum()
+    }
+
     /// Whether a copy or a hand-over begins with it, and so takes a slot.
     pub(crate) fn starts_a_move(&self) -> bool {
         let moving = |a: &Assignment| a.successor.is_some() || a.joining.is_some();

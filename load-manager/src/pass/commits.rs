@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::metrics;
 
 /// Writes in flight at once.
-const WRITES_MAX: usize = 32;
+pub(super) const WRITES_MAX: usize = 32;
 
 /// Whether the outcome ends the pass.
 pub(super) fn ends(outcome: &Outcome, report: &mut PassReport) -> bool {

@@ -141,6 +141,21 @@ async fn a_stale_step_is_skipped_and_planned_again_by_the_next_pass() {
 }
 
 #[tokio::test]
+async fn many_steps_share_transactions_and_one_stale_shard_costs_only_itself() {
+    let mut harness = Harness::start().await;
+    harness.brokers(&["b1", "b2"]).await;
+    harness.stream("s", 200, 1).await;
+    let lagging = harness.frozen().await;
+    let foreign = json!({ "shard": SHARD, "leader": "b2", "generation": 5 });
+    harness.put("/cluster/shards/stream/d/s/0", foreign).await;
+    let before = harness.etcd.revision();
+    let report = pass::run(&lagging, &harness.leading, &mut harness.memory, &|| {}).await;
+    assert_eq!((report.end, report.stale, report.written.len()), (PassEnd::Complete, 1, 199));
+    assert_eq!(harness.keys("/cluster/brokers/").await.len(), 199);
+    assert!(harness.etcd.revision() - before < 50, "200 steps take fewer transactions");
+}
+
+#[tokio::test]
 async fn a_deposed_leader_writes_nothing_and_its_pass_ends() {
     let mut harness = Harness::start().await;
     harness.brokers(&["b1"]).await;

@@ -24,7 +24,7 @@ const COUNTERS: &[(&str, &str)] = &[
     ("evenkeel_placement_passes_total", "Planning passes, by how they ended"),
     (
         "evenkeel_invariant_violations_total",
-        "Writes refused because a planned step broke a law, by law",
+        "Planned writes that broke a rule and were not made, by scope",
     ),
     ("evenkeel_decisions_total", "Decisions of passes, by kind and word"),
     ("evenkeel_leader_changes_total", "How often this instance was elected"),
@@ -184,9 +184,9 @@ pub(crate) fn write_took(took: Duration) {
     histogram!("evenkeel_step_write_duration_seconds").record(took);
 }
 
-/// A planned write broke a law and was not made.
-pub(crate) fn violation(law: &'static str) {
-    counter!("evenkeel_invariant_violations_total", "invariant" => law).increment(1);
+/// A planned write broke a rule of its own, or the plan as a whole did, and was not made.
+pub(crate) fn violation(scope: &'static str) {
+    counter!("evenkeel_invariant_violations_total", "scope" => scope).increment(1);
 }
 
 /// A pass was planned.

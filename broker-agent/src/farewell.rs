@@ -14,17 +14,18 @@ use crate::routes::Routes;
 const CALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Waits until the broker leads nothing by the stored assignments. `false` if that takes longer
-/// than the limit.
+/// than the limit, or if there is no broker that could take over.
 pub(crate) async fn leads_nothing(routes: &Routes, me: &BrokerId, limit: Duration) -> bool {
     let mut changes = routes.changes();
     let handed_over = async {
         while routes.led_by(me) > 0 {
-            if changes.changed().await.is_err() {
-                return;
+            if !routes.has_others(me) || changes.changed().await.is_err() {
+                return false;
             }
         }
+        true
     };
-    timeout(limit, handed_over).await.is_ok()
+    timeout(limit, handed_over).await.unwrap_or(false)
 }
 
 /// Tells the load manager that this start of the broker is over.
@@ -51,7 +52,7 @@ pub(crate) async fn say_farewell(
 mod tests {
     use super::*;
     use crate::routes::Fact;
-    use evenkeel_model::{Assignment, ShardKey};
+    use evenkeel_model::{Assignment, Registration, ShardKey};
     use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
@@ -63,7 +64,14 @@ mod tests {
         assert!(leads_nothing(&routes, &me, Duration::ZERO).await);
         let led = Assignment::new(shard.clone(), me.clone(), Vec::new());
         routes.learn([Fact::Assignment(shard.clone(), Some(Arc::new(led)))]);
+        let before = tokio::time::Instant::now();
         assert!(!leads_nothing(&routes, &me, limit).await);
+        assert!(before.elapsed().is_zero(), "nobody is there to take over");
+        let other = r#"{"broker":"b2","address":"h:2","incarnation":1}"#;
+        let other: Registration = serde_json::from_str(other).unwrap();
+        routes.learn([Fact::Broker(other.broker.clone(), Some(Box::new(other)))]);
+        assert!(!leads_nothing(&routes, &me, limit).await);
+        assert_eq!(before.elapsed(), limit);
         let waiting = tokio::spawn({
             let (routes, me) = (routes.clone(), me.clone());
             async move { leads_nothing(&routes, &me, limit).await }

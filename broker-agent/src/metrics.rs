@@ -100,9 +100,9 @@ pub fn request(call: &'static str, outcome: &'static str) {
     counter!(REQUESTS, "call" => call, "outcome" => outcome).increment(1);
 }
 
-/// A request was refused at once.
-pub fn shed() {
-    counter!(SHED, "reason" => "concurrency").increment(1);
+/// A request was refused at once. `reason`: `concurrency` or `bytes`.
+pub fn shed(reason: &'static str) {
+    counter!(SHED, "reason" => reason).increment(1);
 }
 
 /// A publish was sent on.

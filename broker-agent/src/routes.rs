@@ -119,6 +119,11 @@ impl Routes {
         self.table().migrator.clone()
     }
 
+    /// Whether a broker beside this one is registered and does not stop.
+    pub fn has_others(&self, me: &BrokerId) -> bool {
+        self.table().brokers.values().any(|other| other.broker != *me && !other.stopping)
+    }
+
     /// How many shards a broker leads by the stored assignments.
     pub fn led_by(&self, broker: &BrokerId) -> usize {
         let leads = |a: &&Arc<Assignment>| a.leader.as_ref() == Some(broker);

@@ -106,6 +106,7 @@ impl Wiring {
     pub(crate) fn gateway(&self) -> Gateway {
         let limits = GatewayLimits {
             requests: self.config.requests_max,
+            bytes: self.config.requests_max_bytes,
             hold: HoldLimits {
                 time: Duration::from_millis(self.config.move_hold_ms),
                 count: self.config.move_hold_max,

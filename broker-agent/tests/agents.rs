@@ -1,6 +1,8 @@
 //! Three agents and a hand that writes assignments: publishes and subscriptions across a
 //! hand-over, a death, a stop and a restart.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -107,6 +109,38 @@ async fn what_cannot_be_done_is_refused_with_a_reason() {
     let request = DescribeRequest { stream: "stream/default/none".to_owned() };
     let refused = client.describe(request).await.unwrap_err();
     assert_eq!(Reason::of(&refused).unwrap().0, Reason::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_its_limits_a_broker_refuses_at_once_with_a_delay() {
+    let mut cluster = Cluster::start().await;
+    let mut config = cluster.config("b1");
+    config.requests_max = 2;
+    config.move_hold_ms = 5_000;
+    let _agent = cluster.run(config);
+    cluster.registered("b1").await;
+    // Its only other member is not there, so that nothing is committed.
+    let assignment = Assignment::new(shard(0), id("b1"), vec![id("b2")]);
+    cluster.assign(&assignment).await;
+    let client = cluster.client("b1").await;
+    let report = |r: &evenkeel_model::ShardReport| r.generation == 1;
+    cluster.report("b1", &shard(0), "opening", report).await;
+    let mut publishes: tokio::task::JoinSet<_> = (1..=3)
+        .map(|sequence| {
+            let mut client = client.clone();
+            async move { publish(&mut client, &shard(0), sequence).await }
+        })
+        .collect();
+    // Two wait for the leader to serve; the third is told at once.
+    let first = timeout(PATIENCE, publishes.join_next()).await.unwrap().unwrap().unwrap();
+    let shed = first.unwrap_err();
+    assert_eq!(Reason::of(&shed).unwrap().0, Reason::Overloaded);
+    assert_eq!(shed.message(), "2 requests are being served already");
+    assert!(evenkeel_proto::refusal::retry_delay(&shed).is_some());
+    while let Some(publish) = publishes.join_next().await {
+        let refused = publish.unwrap().unwrap_err();
+        assert_eq!(Reason::of(&refused).unwrap().0, Reason::ShardUnavailable, "{refused}");
+    }
 }
 
 /// Publishes through a third broker without a pause until told to stop.
@@ -322,12 +356,14 @@ async fn without_etcd_a_leader_stops_at_its_deadline_and_comes_back() {
     let before = cluster.registered("b1").await.incarnation;
     cluster.etcd.pause();
     // It serves on while its lease is provably alive, and not longer.
-    let mut sequence = 1;
+    let mut sequence = 2;
     let refused = timeout(PATIENCE, async {
         loop {
-            sequence += 1;
-            if let Err(refused) = publish(&mut client, &shard(0), sequence).await {
-                return refused;
+            match publish(&mut client, &shard(0), sequence).await {
+                Ok(_) => sequence += 1,
+                Err(refused) if Reason::of(&refused).is_some() => return refused,
+                // The lease ended while it was being committed.
+                Err(uncertain) => assert!(uncertain.message().contains("may or may not")),
             }
         }
     });
@@ -345,7 +381,69 @@ async fn without_etcd_a_leader_stops_at_its_deadline_and_comes_back() {
     assert_eq!(sequences(&records), (1..=sequence).collect::<Vec<u64>>());
 }
 
-/// A directory that was a broker's data before the store was lost, and is the last copy now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publish_does_not_wait_for_a_frozen_leader() {
+    let (mut cluster, agents, mut assignment) = three_with_a_shard().await;
+    let mut client = cluster.client("b2").await;
+    publish(&mut client, &shard(0), 1).await.unwrap();
+    agents["b1"].freeze(Duration::from_secs(6));
+    let started = tokio::time::Instant::now();
+    let stuck = tokio::spawn({
+        let mut client = client.clone();
+        async move { publish(&mut client, &shard(0), 2).await }
+    });
+    let registration = cluster.keys.registration(&id("b1"));
+    cluster
+        .until("the registration of b1 to go", |get| get(&registration).is_none().then_some(()))
+        .await;
+    assignment.generation = 2;
+    assignment.leader = Some(id("b3"));
+    assignment.followers = vec![id("b2")];
+    cluster.assign(&assignment).await;
+    let response = stuck.await.unwrap().unwrap();
+    assert_eq!((response.leader.as_str(), response.generation), ("b3", 2));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+
+    // What wakes up sends on.
+    cluster.registered("b1").await;
+    let mut woken = cluster.client("b1").await;
+    let response = publish(&mut woken, &shard(0), 3).await.unwrap();
+    assert_eq!(response.leader, "b3");
+    let records = read_all(&mut cluster.client("b3").await, &shard(0)).await;
+    assert_eq!(sequences(&records), [1, 2, 3]);
+}
+
+/// The shard goes round and round while a producer writes through one of the brokers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_hand_overs_in_a_row_lose_and_repeat_nothing() {
+    let (mut cluster, _agents, mut assignment) = three_with_a_shard().await;
+    let (stop_tx, stop) = tokio::sync::watch::channel(false);
+    let third = producer(cluster.client("b3").await, stop);
+    let names = ["b1", "b2", "b3"];
+    for turn in 0..10 {
+        let (from, to) = (names[turn % 3], names[(turn + 1) % 3]);
+        assignment.generation += 1;
+        assignment.state = ShardState::Draining;
+        assignment.successor = Some(id(to));
+        cluster.assign(&assignment).await;
+        let fenced = assignment.generation;
+        cluster.report(from, &shard(0), "drained", |r| r.generation == fenced && r.drained).await;
+        assignment.generation += 1;
+        assignment.state = ShardState::Assigning;
+        assignment.successor = None;
+        assignment.leader = Some(id(to));
+        assignment.followers = names.iter().filter(|n| **n != to).map(|n| id(n)).collect();
+        cluster.assign(&assignment).await;
+        cluster.serving(to, &shard(0), assignment.generation).await;
+    }
+    stop_tx.send(true).unwrap();
+    let (published, slowest) = third.await.unwrap();
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    let records = read_all(&mut cluster.client("b2").await, &shard(0)).await;
+    assert_eq!(sequences(&records), (1..=published).collect::<Vec<u64>>());
+}
+
+/// A store that was lost says nothing about who holds a shard: what is here may be the last copy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_are_erased_only_when_others_hold_the_shard() {
     let (mut cluster, _agents, mut assignment) = three_with_a_shard().await;

@@ -1,6 +1,8 @@
 //! A copy under a migrator's orders and grants, played by the test: within credit, resumed,
 //! verified, then fed by the leader.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::time::Duration;

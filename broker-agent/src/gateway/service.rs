@@ -23,7 +23,7 @@ use crate::metrics;
 use crate::routes::Routes;
 
 /// Largest request: a batch of records.
-const MESSAGE_MAX_BYTES: usize = 8 << 20;
+pub const MESSAGE_MAX_BYTES: usize = 8 << 20;
 
 /// What a client that was refused at once should wait.
 const SHED_DELAY: Duration = Duration::from_millis(50);
@@ -31,8 +31,10 @@ const SHED_DELAY: Duration = Duration::from_millis(50);
 /// Bounds on what clients may ask at once.
 #[derive(Debug, Clone, Copy)]
 pub struct GatewayLimits {
-    /// Requests served at once.
+    /// Requests served or waiting at once.
     pub requests: usize,
+    /// Bytes of their records, at least [`MESSAGE_MAX_BYTES`].
+    pub bytes: u64,
     /// Publishes that wait for a shard's next leader.
     pub hold: HoldLimits,
 }
@@ -49,6 +51,7 @@ pub struct Gateway {
     pub(super) activity: Activity,
     latency: Arc<Latency>,
     permits: Arc<Semaphore>,
+    kibibytes: Arc<Semaphore>,
     requests_max: usize,
 }
 
@@ -71,6 +74,7 @@ impl Gateway {
             activity: Activity::default(),
             latency: Arc::default(),
             permits: Arc::new(Semaphore::new(limits.requests)),
+            kibibytes: Arc::new(Semaphore::new(kibibytes(limits.bytes) as usize)),
             requests_max: limits.requests,
         }
     }
@@ -102,13 +106,33 @@ impl Gateway {
     }
 
     /// Nothing queues without bound: over the limit a request is refused at once.
-    fn admit(&self) -> Result<OwnedSemaphorePermit, Status> {
-        self.permits.clone().try_acquire_owned().map_err(|_| {
-            metrics::shed();
+    fn admit(&self, records: &[Record]) -> Result<Admitted, Status> {
+        let Ok(request) = self.permits.clone().try_acquire_owned() else {
+            metrics::shed("concurrency");
             let detail = format!("{} requests are being served already", self.requests_max);
-            refuse_for(Reason::Overloaded, detail, SHED_DELAY)
-        })
+            return Err(refuse_for(Reason::Overloaded, detail, SHED_DELAY));
+        };
+        let bytes = records.iter().map(|record| record.payload.len() as u64).sum();
+        match self.kibibytes.clone().try_acquire_many_owned(kibibytes(bytes)) {
+            Ok(bytes) => Ok(Admitted { _request: request, _bytes: bytes }),
+            Err(_) => {
+                metrics::shed("bytes");
+                let detail = "as many bytes as may wait to be written already do";
+                Err(refuse_for(Reason::Overloaded, detail, SHED_DELAY))
+            }
+        }
     }
+}
+
+/// A request's part of the limits, until it is answered.
+struct Admitted {
+    _request: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+}
+
+fn kibibytes(bytes: u64) -> u32 {
+    let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
+    u32::try_from(bytes.div_ceil(1024).min(most)).unwrap_or(u32::MAX)
 }
 
 /// Reads the shard's key, naming the field.
@@ -129,8 +153,9 @@ impl Shards for Gateway {
         &self,
         request: Request<PublishRequest>,
     ) -> Result<Response<PublishResponse>, Status> {
-        let result = match self.admit() {
-            Ok(_permit) => self.publish_records(request.into_inner()).await,
+        let request = request.into_inner();
+        let result = match self.admit(&request.records) {
+            Ok(_admitted) => self.publish_records(request).await,
             Err(status) => Err(status),
         };
         metrics::request("publish", outcome(&result));

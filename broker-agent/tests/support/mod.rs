@@ -45,6 +45,12 @@ impl Running {
         self.runtime.take().unwrap().shutdown_background();
     }
 
+    /// As SIGSTOP and, later, SIGCONT would: its only thread does nothing else for so long.
+    pub(crate) fn freeze(&self, time: Duration) {
+        let runtime = self.runtime.as_ref().unwrap();
+        runtime.spawn(async move { std::thread::sleep(time) });
+    }
+
     /// As SIGTERM would.
     pub(crate) fn ask_to_stop(&self) {
         self.shutdown.trigger();
@@ -268,4 +274,3 @@ pub(crate) async fn publish(
         PublishRequest { shard: shard.to_string(), records: vec![record], forwarded: false };
     client.publish(request).await.map(tonic::Response::into_inner)
 }
-

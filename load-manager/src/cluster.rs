@@ -108,6 +108,14 @@ impl Cluster {
         format!("{}-{}-{number}", self.instance, token.create_revision)
     }
 
+    /// Decodes every record anew with the next look. A leadership starts so: the store may have been
+    /// replaced since the last one.
+    pub(crate) fn forget(&self) {
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        decoded.records.forget();
+        decoded.changed.mark_changed();
+    }
+
     /// Takes in what the view has seen and hands the records out.
     pub(crate) fn read<T>(&self, f: impl FnOnce(&Records) -> T) -> T {
         let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);

@@ -22,8 +22,9 @@ const DEBOUNCE: Duration = Duration::from_millis(2);
 /// However long passes take, the next one does not wait longer than this for more changes.
 const DEBOUNCE_MAX: Duration = Duration::from_millis(250);
 
-/// After a pass that could not write.
+/// After a pass that could not write; doubled with each that follows, up to the longest.
 const AFTER_TROUBLE: Duration = Duration::from_millis(200);
+const AFTER_TROUBLE_MAX: Duration = Duration::from_secs(5);
 
 /// Settings of the leader's work.
 #[derive(Debug, Clone)]
@@ -89,18 +90,25 @@ async fn lead(cluster: &Cluster, election: &Election, token: &Token, config: &Le
         tracing::warn!("the view lags behind the election");
     }
     let leading = Leading { token: token.clone(), elected_at_ms: cluster.clock.now_ms() };
+    cluster.forget();
     cluster.set_leading(Some(leading.clone()));
     metrics::leading(true);
     tracing::info!(token = token.create_revision, "leading");
     let mut memory = Memory::new(config.down_grace_ms);
     let mut upkeep = Upkeep::new(config.upkeep.clone());
+    let mut trouble = AFTER_TROUBLE;
     loop {
         election.progress();
         let report = pass::run(cluster, &leading, &mut memory, &|| election.progress()).await;
         match report.end {
-            PassEnd::Complete => {}
+            PassEnd::Complete => trouble = AFTER_TROUBLE,
             PassEnd::Deposed => return,
-            PassEnd::Unknown => tokio::time::sleep(AFTER_TROUBLE).await,
+            // What was in doubt is planned again as soon as it is known.
+            PassEnd::Unknown => {
+                tokio::time::sleep(trouble).await;
+                trouble = (trouble * 2).min(AFTER_TROUBLE_MAX);
+                continue;
+            }
         }
         upkeep.run(cluster, &leading).await;
         // Planning takes no more than half of the time, however fast changes come; a change that

@@ -94,6 +94,12 @@ impl Records {
         }
     }
 
+    /// Decodes everything anew at the next refresh: revisions of another store would tell nothing.
+    pub(crate) fn forget(&mut self) {
+        let placement_version = self.placement_version + 1;
+        *self = Self { placement_version, ..Self::new(self.keys.clone()) };
+    }
+
     /// The prefixes that a view must cover for [`Self::refresh`].
     pub(crate) fn prefixes(keys: &Keys) -> Vec<String> {
         Self::new(keys.clone()).families().iter().map(|f| f.prefix().to_owned()).collect()
@@ -118,6 +124,9 @@ impl Records {
 
     /// Takes in what changed since the last call.
     pub(crate) fn refresh(&mut self, source: &dyn Source) {
+        if source.revision() < self.revision {
+            self.forget();
+        }
         let placement: [&mut dyn AnyFamily; 8] = [
             &mut self.registrations,
             &mut self.nodes,

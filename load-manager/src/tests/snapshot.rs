@@ -178,3 +178,15 @@ fn a_record_is_decoded_again_only_when_it_was_written() {
     stock.delete("/cluster/register/b1");
     assert_eq!(changed(&stock), (true, 1, 1));
 }
+
+#[test]
+fn a_store_that_was_replaced_is_decoded_anew() {
+    let mut records = small_cluster().records();
+    // The same keys at the same revisions with other content, and a store that is younger.
+    let mut other = Stock::default();
+    other.node(&node("b1", Lifecycle::Draining, 2));
+    records.refresh(&other);
+    let nodes: Vec<_> = records.nodes.iter().map(|n| n.value.lifecycle).collect();
+    assert_eq!(nodes, [Lifecycle::Draining]);
+    assert_eq!(records.registrations.count(), 0);
+}

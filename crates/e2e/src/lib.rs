@@ -1,1 +1,9 @@
-//! placeholder
+//! A cluster of real processes on a real etcd, for tests that kill, stop and watch them.
+
+mod cluster;
+mod process;
+mod witness;
+
+pub use cluster::{Cluster, Size};
+pub use process::Process;
+pub use witness::Witness;

@@ -86,13 +86,7 @@ impl Scale {
 /// Runs the demo; the cluster is gone at the end however it ends.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure> {
     let screen = Screen::new();
-    let result = tokio::select! {
-        biased;
-        _ = tokio::signal::ctrl_c() => {
-            Err(Failure::Interrupted("the demo was ended; its processes are stopped".to_owned()))
-        }
-        result = story::tell(global, options, &screen) => result,
-    };
+    let result = story::tell(global, options, &screen).await;
     screen.finish();
     result
 }

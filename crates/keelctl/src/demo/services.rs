@@ -94,6 +94,7 @@ impl Services {
         for name in ["migrator-1", "migrator-2"] {
             let listen = self.state().addresses.take()?;
             let given = [
+                ("instance", name),
                 ("listen", listen.as_str()),
                 ("metrics-listen", "127.0.0.1:0"),
                 ("etcd", &self.etcd),
@@ -108,6 +109,7 @@ impl Services {
     pub(crate) fn start_load_manager(&self, name: &str) -> Result<(), Failure> {
         let address = self.load_managers.get(name).map(String::as_str).unwrap_or_default();
         let given = [
+            ("instance", name),
             ("listen", address),
             ("metrics-listen", "127.0.0.1:0"),
             ("etcd", &self.etcd),

@@ -47,18 +47,39 @@ pub(crate) async fn tell(
     let (dir, temporary) = directory(&options)?;
     screen.say(format!("logs and data are in {}", dir.display()));
     let services = Services::new(&dir, options.etcd.clone())?;
-    let result = acts(global, &options, screen, &services, lines, began).await;
-    services.fleet.end().await;
-    match (&result, temporary) {
-        // What is needed to find out what happened stays.
-        (Err(_), Some(kept)) => {
-            let _ = kept.keep();
-            screen.say(format!("logs are kept in {}", dir.join("logs").display()));
+    let result = tokio::select! {
+        biased;
+        _ = interrupted() => {
+            Err(Failure::Interrupted("the demo was ended; its processes are stopped".to_owned()))
         }
-        (Ok(()), Some(temporary)) => drop(temporary),
-        (_, None) => {}
+        result = acts(global, &options, screen, &services, lines, began) => result,
+    };
+    if options.keep && !matches!(result, Err(Failure::Interrupted(_))) {
+        keep(screen, &services).await;
+    }
+    services.fleet.end().await;
+    if let Some(temporary) = temporary
+        && !matches!(result, Ok(()) | Err(Failure::Interrupted(_)))
+    {
+        // What is needed to find out what happened stays.
+        let kept = temporary.keep();
+        screen.say(format!("logs are kept in {}", kept.join("logs").display()));
     }
     result
+}
+
+/// Ctrl-C, or a polite request to end.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        // Then Ctrl-C has to do.
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
 }
 
 fn lines(options: &Options) -> Result<Lines, Failure> {
@@ -106,9 +127,6 @@ async fn acts(
     ticker.abort();
     let report = settle_accounts(&stage, &client, before, after, began).await?;
     emit(global.output, &json!(report), |_| report.screen())?;
-    if options.keep {
-        keep(screen, services).await;
-    }
     if report.ok {
         return Ok(());
     }
@@ -245,6 +263,5 @@ async fn keep(screen: &Screen, services: &Services) {
         "the cluster goes on until Ctrl-C:\n  export EVENKEEL_ADMIN={admin}\n  \
          export EVENKEEL_BROKERS={brokers}\n  keelctl status"
     ));
-    // Ctrl-C ends the demo from outside.
-    std::future::pending::<()>().await;
+    interrupted().await;
 }

@@ -6,12 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::Stream;
+use http::HeaderValue;
+use http::header::DATE;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
+use tower::util::MapResponseLayer;
 
 use crate::gate::Gate;
 use crate::service::Service;
@@ -86,6 +90,7 @@ impl EmbeddedEtcd {
         let server = self.clone();
         async move {
             let served = Server::builder()
+                .layer(MapResponseLayer::new(undated))
                 .max_concurrent_streams(None)
                 .add_routes(routes)
                 .serve_with_incoming_shutdown(incoming, shutdown)
@@ -155,6 +160,14 @@ impl EmbeddedEtcd {
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Dates the answers to nothing in particular: gRPC does not look, and the real time of day would
+/// make two runs of one simulation differ.
+fn undated(mut reply: http::Response<Body>) -> http::Response<Body> {
+    let never = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
+    reply.headers_mut().insert(DATE, never);
+    reply
 }
 
 async fn tick(store: Weak<Mutex<Store>>, gate: Weak<Gate>) {

@@ -100,8 +100,7 @@ fn newly_named<'a>(
     old: Option<&'a Assignment>,
     next: &'a Assignment,
 ) -> impl Iterator<Item = &'a BrokerId> {
-    let held: BTreeSet<&BrokerId> =
-        old.iter().flat_map(|a| a.members()).map(|(b, _)| b).collect();
+    let held: BTreeSet<&BrokerId> = old.iter().flat_map(|a| a.members()).map(|(b, _)| b).collect();
     next.members().into_iter().map(|(b, _)| b).filter(move |b| !held.contains(b))
 }
 
@@ -161,9 +160,8 @@ fn check_slots(snapshot: &Snapshot, plan: &Plan, found: &mut Vec<Violation>) {
         let copy = assignment.successor.as_ref().or(assignment.joining.as_ref());
         let Some(copy) = copy.filter(|c| !assignment.followers.contains(c)) else { continue };
         let before = snapshot.assignments.get(shard);
-        let new = before.is_none_or(|a| {
-            a.successor.as_ref() != Some(copy) && a.joining.as_ref() != Some(copy)
-        });
+        let new = before
+            .is_none_or(|a| a.successor.as_ref() != Some(copy) && a.joining.as_ref() != Some(copy));
         for broker in assignment.leader.iter().chain([copy]) {
             let entry = copies.entry(broker).or_default();
             entry.0 += 1;

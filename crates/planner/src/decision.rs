@@ -3,9 +3,7 @@
 
 use std::fmt;
 
-use evenkeel_model::{
-    Assignment, BrokerId, HistoryEntry, MarkerReason, MoveReason, ShardKey,
-};
+use evenkeel_model::{Assignment, BrokerId, HistoryEntry, MarkerReason, MoveReason, ShardKey};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// The one guarded write that a decision makes.

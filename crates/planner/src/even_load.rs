@@ -97,6 +97,9 @@ impl Made {
     }
 }
 
+/// Sources compared for one move; more would cost time and save little.
+const SOURCES: usize = 32;
+
 struct Evening {
     high: f64,
     low: f64,
@@ -110,7 +113,7 @@ impl Evening {
             let Some((highest, lowest)) = board.ends() else { return };
             let over = board.load[highest as usize] > self.high + self.slack;
             let under = board.load[lowest as usize] < self.low - self.slack;
-            let moved = (over && self.shed(board))
+            let moved = (over && self.shed(board, LoadAim::BothSides))
                 || (under && self.fill(board, lowest))
                 || ((over || under) && self.exchange(board));
             if !moved {
@@ -119,18 +122,23 @@ impl Evening {
         }
     }
 
-    /// Takes from a broker that is too high: the smallest replica that is enough, or the largest,
-    /// to the lowest broker that may have it.
-    fn shed(&mut self, board: &mut Board<'_>) -> bool {
-        for from in board.from_highest() {
-            let need = board.load[from as usize] - self.high;
-            if need <= self.slack {
+    /// Takes from a broker that is too high, to the lowest broker that may have it: the smallest
+    /// replica that is enough, or the largest; for fewest moves the largest that leaves the broker
+    /// within the tolerance.
+    fn shed(&mut self, board: &mut Board<'_>, aim: LoadAim) -> bool {
+        for from in board.highest_first() {
+            let has = board.load[from as usize];
+            if has - self.high <= self.slack {
                 return false;
             }
-            let found = board
-                .closest_to(from, need)
-                .into_iter()
-                .find_map(|r| self.lowest_for(board, r, from).map(|to| (r, to)));
+            let goes = |r: Replica| self.lowest_for(board, r, from).map(|to| (r, to));
+            let leaves = |r: &Replica| has - board.load_of(r.shard) >= self.low - self.slack;
+            let large = || board.movable(from).filter(leaves).find_map(goes);
+            let close = || board.closest_to(from, has - self.high).find_map(goes);
+            let found = match aim {
+                LoadAim::BothSides => close(),
+                LoadAim::FewestMoves => large().or_else(close),
+            };
             if let Some((replica, to)) = found {
                 self.make(board, replica, from, to);
                 return true;
@@ -146,7 +154,7 @@ impl Evening {
             let after = board.load[*b as usize] + load;
             after <= self.high + self.slack && after < board.load[from as usize]
         };
-        board.from_lowest().take_while(room).find(|to| board.may_move(replica, from, *to))
+        board.lowest_first().take_while(room).find(|to| board.may_move(replica, from, *to))
     }
 
     /// Gives to a broker that is too low: the smallest replica that is enough, or the largest, from
@@ -155,7 +163,10 @@ impl Evening {
         let has = board.load[to as usize];
         let (need, space) = (self.low - has, self.high - has + self.slack);
         let mut best: Option<(bool, f64, Replica, Ord32)> = None;
-        for from in board.from_highest() {
+        for (seen, from) in board.highest_first().enumerate() {
+            if seen >= SOURCES && best.is_some() {
+                break;
+            }
             let spare = (board.load[from as usize] - self.low + self.slack).min(space);
             if spare <= 0.0 || board.load[from as usize] <= board.mean {
                 break;
@@ -164,11 +175,8 @@ impl Evening {
                 let load = board.load_of(r.shard);
                 load <= spare && load < board.load[from as usize] - has
             };
-            let found = board
-                .closest_to(from, need)
-                .into_iter()
-                .filter(fits)
-                .find(|r| board.may_move(*r, from, to));
+            let found =
+                board.closest_to(from, need).filter(fits).find(|r| board.may_move(*r, from, to));
             let Some(replica) = found else { continue };
             let load = board.load_of(replica.shard);
             let enough = load >= need - self.slack;
@@ -192,8 +200,8 @@ impl Evening {
     /// Where single replicas are too large: one goes over and a smaller one comes back.
     fn exchange(&mut self, board: &mut Board<'_>) -> bool {
         const ENDS: usize = 8;
-        let high: Vec<Ord32> = board.from_highest().take(ENDS).collect();
-        let low: Vec<Ord32> = board.from_lowest().take(ENDS).collect();
+        let high: Vec<Ord32> = board.highest_first().take(ENDS).collect();
+        let low: Vec<Ord32> = board.lowest_first().take(ENDS).collect();
         for &from in &high {
             for &to in &low {
                 let gap = board.load[from as usize] - board.load[to as usize];
@@ -213,7 +221,7 @@ impl Evening {
     fn fewest(&mut self, board: &mut Board<'_>) {
         let empty: Vec<Ord32> = board.empty();
         for _ in 0..board.most_moves() {
-            if !self.shed(board) {
+            if !self.shed(board, LoadAim::FewestMoves) {
                 break;
             }
         }
@@ -235,7 +243,7 @@ impl Evening {
         };
         for floor in [self.low, f64::MIN_POSITIVE] {
             let mut best: Option<(f64, Replica, Ord32)> = None;
-            for from in board.from_highest().filter(|b| *b != to) {
+            for from in board.highest_first().filter(|b| *b != to) {
                 let fits = |r: &Replica| {
                     spares(board, from, board.load_of(r.shard), floor)
                         && board.may_move(*r, from, to)

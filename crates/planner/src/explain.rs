@@ -60,13 +60,8 @@ pub fn explain(snapshot: &Snapshot, shard: &ShardKey) -> Option<Explanation> {
         excluded.then(a.score.total_cmp(&b.score)).then_with(|| b.rendezvous.cmp(&a.rendezvous))
     });
     let assignment = pass.world.shard(at).assignment.cloned();
-    let mut explanation = Explanation {
-        shard: shard.clone(),
-        assignment,
-        decision,
-        candidates,
-        text: String::new(),
-    };
+    let mut explanation =
+        Explanation { shard: shard.clone(), assignment, decision, candidates, text: String::new() };
     explanation.text = text(&pass, at, &explanation);
     Some(explanation)
 }
@@ -130,18 +125,22 @@ fn text(pass: &Pass<'_>, shard: Ord32, explanation: &Explanation) -> String {
         Some(a) => {
             let followers: Vec<&str> = a.followers.iter().map(BrokerId::as_str).collect();
             let leader = a.leader.as_ref().map_or("nobody", BrokerId::as_str);
-            let followers = if followers.is_empty() { "nobody".into() } else { followers.join(", ") };
-            writeln!(text, "{key} is led by {leader} and followed by {followers}, generation {}.", a.generation)
+            let followers =
+                if followers.is_empty() { "nobody".into() } else { followers.join(", ") };
+            writeln!(
+                text,
+                "{key} is led by {leader} and followed by {followers}, generation {}.",
+                a.generation
+            )
         }
     }
     .ok();
-    if m > 0 {
+    if let Some(floor) = n.checked_div(m) {
+        let (ceiling, share) = (n.div_ceil(m), world.shards.len().div_ceil(m));
         writeln!(
             text,
-            "Its stream has {n} shards on {m} eligible brokers: floor {}, ceiling {}; the cluster share is {}.",
-            n / m,
-            n.div_ceil(m),
-            world.shards.len().div_ceil(m),
+            "Its stream has {n} shards on {m} eligible brokers: floor {floor}, ceiling {ceiling}; \
+             the cluster share is {share}.",
         )
         .ok();
     }

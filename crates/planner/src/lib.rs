@@ -19,7 +19,9 @@ mod pass;
 mod phases;
 mod plan;
 mod scores;
+mod shape;
 mod slots;
+mod standing;
 mod stats;
 mod tally;
 mod tiers;
@@ -27,9 +29,7 @@ mod world;
 mod zones;
 
 pub use apply::{DEFAULT_PASSES, Stable, StableStep, apply, settle, until_stable};
-pub use balance::{
-    Balance, BrokerBalance, Ranked, Ranking, StreamBalance, balance, rank,
-};
+pub use balance::{Balance, BrokerBalance, Ranked, Ranking, StreamBalance, balance, rank};
 pub use check::{Violation, check};
 pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,

@@ -153,8 +153,8 @@ pub(crate) fn copy_target(pass: &Pass<'_>, shard: Ord32, leaving: Ord32) -> Opti
     let stays = |b: &Ord32| *b != leaving && world.standing(*b) != Standing::Lost;
     let kept: Vec<Ord32> = world.voters(shard).filter(stays).collect();
     let targets = world.group_of(shard).targets.iter().copied();
-    let legal = targets
-        .filter(|b| may_hold(pass, shard, *b) && pass.slots.broker_has_room(world, *b));
+    let legal =
+        targets.filter(|b| may_hold(pass, shard, *b) && pass.slots.broker_has_room(world, *b));
     legal.min_by_key(|b| {
         let zones = span(world, kept.iter().copied().chain([*b]));
         let roles = pass.tally.held[*b as usize];

@@ -320,8 +320,7 @@ pub fn force_promote(
         reports.iter().filter(|r| r.broker == *broker).filter_map(|r| r.log_end).max()
     };
     let all = world.voters(shard).filter_map(|b| world.id(b)).filter_map(|id| last_end(&id)).max();
-    let records_at_risk =
-        all.zip(last_end(replica)).map(|(most, held)| most.saturating_sub(held));
+    let records_at_risk = all.zip(last_end(replica)).map(|(most, held)| most.saturating_sub(held));
     failover::promote(&mut pass, shard, follower);
     let decision = take(pass, shard).expect("the promotion was just written");
     Ok(ForcedPromotion { decision: forced(decision), records_at_risk })

@@ -6,9 +6,7 @@ use evenkeel_model::{
     Assignment, HistoryEntry, Millis, Move, MoveOutcome, MoveReason, Policy, ShardState, Snapshot,
 };
 
-use crate::decision::{
-    Decision, Reason, Refusal, RefusedBecause, Step, Waiting, WaitingOn, Write,
-};
+use crate::decision::{Decision, Reason, Refusal, RefusedBecause, Step, Waiting, WaitingOn, Write};
 use crate::loss::LossGuard;
 use crate::scores::Scores;
 use crate::slots::{Flight, Slots};
@@ -72,16 +70,7 @@ impl<'a> Pass<'a> {
         let lists = Lists::new(&world);
         let slots = Slots::new(&world, &lists.moving);
         let loss = LossGuard::new(&world);
-        Self {
-            world,
-            tally,
-            scores,
-            slots,
-            loss,
-            lists,
-            switches,
-            decisions: BTreeMap::new(),
-        }
+        Self { world, tally, scores, slots, loss, lists, switches, decisions: BTreeMap::new() }
     }
 
     pub(crate) fn rules(&self) -> Rules<'_, 'a> {

@@ -198,10 +198,7 @@ fn weighted_score(view: &BrokerView, report: &LoadReport) -> f64 {
     .map(|u| u.min(1.0));
     let sum: f64 = used.iter().sum();
     let highest = used.iter().copied().fold(0.0, f64::max);
-    let score = if highest > BOTTLENECK {
-        0.5 * highest + 0.5 / 3.0 * (sum - highest)
-    } else {
-        0.25 * sum
-    };
+    let score =
+        if highest > BOTTLENECK { 0.5 * highest + 0.5 / 3.0 * (sum - highest) } else { 0.25 * sum };
     score * 100.0
 }

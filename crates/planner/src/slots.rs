@@ -148,7 +148,8 @@ impl Slots {
 
     /// Whether a broker may take part in one more copy.
     pub(crate) fn broker_has_room(&self, world: &World<'_>, broker: Ord32) -> bool {
-        broker == NONE || world.policy.moves_max_per_node.is_none_or(|max| self.copies(broker) < max)
+        broker == NONE
+            || world.policy.moves_max_per_node.is_none_or(|max| self.copies(broker) < max)
     }
 
     /// Moves under way against the cluster's limit.

@@ -34,8 +34,7 @@ impl Tally {
                 } else {
                     world.shape(shard).members().for_each(|b| held[b as usize] += 1);
                 }
-                let leader =
-                    if facts.successor == NONE { facts.leader } else { facts.successor };
+                let leader = if facts.successor == NONE { facts.leader } else { facts.successor };
                 if leader != NONE {
                     leaders[leader as usize] += 1;
                     led.push(leader);

@@ -2,44 +2,20 @@
 
 use evenkeel_model::hash::{combine, hash64};
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, Lifecycle, Millis, Phase, Policy, ShardKey, ShardReport,
-    ShardState, Snapshot, Stream, StreamKey,
+    Assignment, BrokerId, BrokerView, Millis, Phase, Policy, ShardKey, ShardReport, ShardState,
+    Snapshot, Stream, StreamKey,
 };
 
 use crate::intern::Interner;
+pub(crate) use crate::shape::Shape;
+pub(crate) use crate::standing::Standing;
+use crate::standing::standing;
 
 /// Ordinal of a broker, a shard, a stream, a zone or a region.
 pub(crate) type Ord32 = u32;
 
 /// No broker, no zone.
 pub(crate) const NONE: Ord32 = u32::MAX;
-
-/// What a broker is good for in this pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Live and registered: serves, may be given shards, counts in shares.
-    Target,
-    /// Live, its registration gone for the moment: serves, is no target.
-    Unregistered,
-    /// Serves and is to be emptied.
-    Draining,
-    /// Said farewell, and may still serve on the lease it held.
-    Leaving,
-    /// Down, gone for good, or never heard of.
-    Lost,
-}
-
-impl Standing {
-    /// Whether it may still lead, so that nobody else may.
-    pub(crate) fn may_lead(self) -> bool {
-        self != Self::Lost
-    }
-
-    /// Whether a copy there is a live replica.
-    pub(crate) fn holds(self) -> bool {
-        matches!(self, Self::Target | Self::Unregistered | Self::Draining)
-    }
-}
 
 pub(crate) struct BrokerFacts<'a> {
     pub(crate) id: BrokerId,
@@ -76,43 +52,6 @@ impl StreamFacts<'_> {
 
     pub(crate) fn factor(&self) -> usize {
         self.stream.replication_factor as usize
-    }
-}
-
-/// Who holds a shard, on ordinals.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) leader: Ord32,
-    pub(crate) followers: Vec<Ord32>,
-    pub(crate) successor: Ord32,
-    pub(crate) joining: Ord32,
-    pub(crate) leaving: Ord32,
-}
-
-impl Shape {
-    pub(crate) fn voters(&self) -> impl Iterator<Item = Ord32> + Clone + '_ {
-        Some(self.leader).filter(|b| *b != NONE).into_iter().chain(self.followers.iter().copied())
-    }
-
-    /// Every broker named, once.
-    pub(crate) fn members(&self) -> impl Iterator<Item = Ord32> + '_ {
-        let successor = Some(self.successor).filter(|b| *b != NONE && !self.votes(*b));
-        let joining = Some(self.joining).filter(|b| {
-            *b != NONE && !self.votes(*b) && *b != self.successor
-        });
-        self.voters().chain(successor).chain(joining)
-    }
-
-    pub(crate) fn votes(&self, broker: Ord32) -> bool {
-        broker == self.leader || self.followers.contains(&broker)
-    }
-
-    pub(crate) fn names(&self, broker: Ord32) -> bool {
-        self.votes(broker) || broker == self.successor || broker == self.joining
-    }
-
-    pub(crate) fn eventual_leader(&self) -> Ord32 {
-        if self.successor == NONE { self.leader } else { self.successor }
     }
 }
 
@@ -384,9 +323,8 @@ impl<'a> World<'a> {
             return ShardState::Active;
         }
         let Some(assignment) = facts.assignment else { return ShardState::Assigning };
-        let serving = || {
-            self.report(shard, facts.leader).is_some_and(|r| r.phase == Some(Phase::Serving))
-        };
+        let serving =
+            || self.report(shard, facts.leader).is_some_and(|r| r.phase == Some(Phase::Serving));
         match assignment.state {
             ShardState::Assigning if serving() => ShardState::Active,
             state => state,
@@ -405,22 +343,4 @@ impl<'a> World<'a> {
 
 fn stream_hash(key: &StreamKey) -> u64 {
     hash64(&key.name) ^ hash64(&key.namespace).rotate_left(17) ^ key.kind as u64
-}
-
-fn standing(view: &BrokerView, now: Millis, policy: &Policy) -> Standing {
-    match view.lifecycle {
-        Lifecycle::Live if view.registered => Standing::Target,
-        Lifecycle::Live => Standing::Unregistered,
-        Lifecycle::Draining => Standing::Draining,
-        Lifecycle::Down => Standing::Lost,
-        Lifecycle::Left => {
-            // Its lease can be alive that long after it was last seen.
-            let margin = policy.broker_expiry_ms.saturating_add(policy.broker_expiry_ms / 4);
-            if now.saturating_sub(view.last_seen_ms) > margin {
-                Standing::Lost
-            } else {
-                Standing::Leaving
-            }
-        }
-    }
 }

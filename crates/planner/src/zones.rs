@@ -24,9 +24,7 @@ pub(crate) fn span_now(world: &World<'_>, shape: &Shape) -> usize {
 
 /// Zones that a set will keep: only copies that are not about to leave count.
 pub(crate) fn span_kept(world: &World<'_>, brokers: impl Iterator<Item = Ord32>) -> usize {
-    let stays = |b: &Ord32| {
-        matches!(world.standing(*b), Standing::Target | Standing::Unregistered)
-    };
+    let stays = |b: &Ord32| matches!(world.standing(*b), Standing::Target | Standing::Unregistered);
     span(world, brokers.filter(stays))
 }
 

@@ -1,4 +1,5 @@
 //! The words and the JSON that other tools rely on.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
 use evenkeel_model::{Snapshot, Strategy};
 use evenkeel_planner::{
@@ -87,8 +88,19 @@ fn balance_rank_and_explain_have_the_documented_form() {
     let b = serde_json::to_value(balance(&s)).unwrap();
     assert_eq!(
         keys(&b),
-        ["mean", "std_dev", "cv_percent", "status", "brokers", "streams", "totals",
-         "under_replicated", "replicas_missing", "crowded", "zone_limited"]
+        [
+            "mean",
+            "std_dev",
+            "cv_percent",
+            "status",
+            "brokers",
+            "streams",
+            "totals",
+            "under_replicated",
+            "replicas_missing",
+            "crowded",
+            "zone_limited"
+        ]
     );
     assert_eq!(b["status"], "severely_imbalanced");
     assert_eq!(b["totals"], json!({"b1": 1, "b2": 0}));

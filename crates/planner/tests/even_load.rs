@@ -1,4 +1,5 @@
 //! Evening out load at once.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
 mod random;
 
@@ -24,8 +25,7 @@ fn loaded(
     for number in 0..shards {
         let mut ids: Vec<BrokerId> = (0..brokers - empty).map(random::broker).collect();
         rng.shuffle(&mut ids);
-        let mut a =
-            Assignment::new(key.shard(number), ids[0].clone(), ids[1..factor].to_vec());
+        let mut a = Assignment::new(key.shard(number), ids[0].clone(), ids[1..factor].to_vec());
         a.state = ShardState::Active;
         let row = json!({"shard": a.shard, "bytes_per_second": rng.range(sizes.0, sizes.1)});
         rows.entry(ids[0].clone()).or_default().push(row);
@@ -70,7 +70,11 @@ fn every_broker_ends_within_the_tolerance_and_little_load_moves() {
         let over: f64 = before.values().map(|l| (l - mean * 1.05).max(0.0)).sum();
         let under: f64 = before.values().map(|l| (mean * 0.95 - l).max(0.0)).sum();
         let least = over.max(under);
-        assert!(plan.load_moved <= least * 1.1 + 150.0 * brokers as f64, "seed {seed}: {} for {least}", plan.load_moved);
+        assert!(
+            plan.load_moved <= least * 1.1 + 150.0 * brokers as f64,
+            "seed {seed}: {} for {least}",
+            plan.load_moved
+        );
         assert!(plan.max_over_mean <= 1.05 + 1e-9 && plan.min_over_mean >= 0.95 - 1e-9);
     }
 }
@@ -121,9 +125,12 @@ fn large_shards_are_exchanged_for_smaller_ones() {
         let row = json!({"shard": a.shard, "bytes_per_second": size});
         s.assignments.insert(a.shard.clone(), a);
         let blank = json!({"reported_at_ms": s.as_of_ms});
-        let load = s.brokers.get_mut(&id).unwrap().load.get_or_insert_with(|| {
-            serde_json::from_value(blank).unwrap()
-        });
+        let load = s
+            .brokers
+            .get_mut(&id)
+            .unwrap()
+            .load
+            .get_or_insert_with(|| serde_json::from_value(blank).unwrap());
         load.shards.push(serde_json::from_value(row).unwrap());
     }
     let plan = even_load(&s, 1.0, LoadAim::BothSides);

@@ -1,4 +1,5 @@
 //! What holds of every plan, over many random clusters.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
 mod random;
 
@@ -38,9 +39,8 @@ fn is_level(s: &Snapshot) -> Result<(), String> {
     let live: Vec<&BrokerId> =
         s.brokers.iter().filter(|(_, b)| b.is_target()).map(|(id, _)| id).collect();
     for stream in s.streams.keys() {
-        let led = |b: &&BrokerId| {
-            streams.get(&(stream.clone(), (*b).clone())).copied().unwrap_or(0)
-        };
+        let led =
+            |b: &&BrokerId| streams.get(&(stream.clone(), (*b).clone())).copied().unwrap_or(0);
         if spread_of(live.iter().map(led)) > 1 {
             return Err(format!("{stream} is uneven"));
         }

@@ -1,12 +1,15 @@
 //! Large clusters: no rule may be quadratic in shards.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #![expect(clippy::disallowed_methods, reason = "a test may look at the time")]
 
 mod random;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use evenkeel_model::{Assignment, Kind, Lifecycle, ShardState, Snapshot, StreamKey};
-use evenkeel_planner::{apply, plan, settle};
+use evenkeel_planner::{LoadAim, apply, even_load, plan, settle};
+use serde_json::json;
 
 const BROKERS: usize = 1000;
 const SHARDS: u32 = 75_000;
@@ -69,11 +72,57 @@ fn a_joining_broker_in_a_large_cluster() {
 }
 
 #[test]
-fn a_large_cluster_is_placed_afresh() {
+fn a_large_stream_is_placed_afresh() {
     let mut s = large(12);
-    s.assignments.clear();
-    let first = timed("all placed", || plan(&s));
-    assert_eq!(first.report.written(), SHARDS);
+    let key = StreamKey::new(Kind::Stream, "default", "zz-new").unwrap();
+    random::add_stream(&mut s, &key, 5000, 3);
+    s.policy.moves_max_concurrent = 0;
+    let first = timed("5000 shards placed", || plan(&s));
+    assert_eq!(first.report.written(), 5000);
+}
+
+/// What lies above the tolerance, or is lacking below it: no plan can move less.
+fn least_to_move(s: &Snapshot, tolerance: f64) -> f64 {
+    let mut loads: BTreeMap<_, f64> = s.brokers.keys().map(|b| (b, 0.0)).collect();
+    for row in s.brokers.values().filter_map(|b| b.load.as_ref()).flat_map(|l| &l.shards) {
+        for broker in s.assignments[&row.shard].voters() {
+            *loads.get_mut(broker).unwrap() += row.bytes_per_second;
+        }
+    }
+    let mean = loads.values().sum::<f64>() / loads.len() as f64;
+    let over: f64 = loads.values().map(|l| (l - mean * (1.0 + tolerance)).max(0.0)).sum();
+    let under: f64 = loads.values().map(|l| (mean * (1.0 - tolerance) - l).max(0.0)).sum();
+    over.max(under)
+}
+
+#[test]
+fn the_load_of_a_large_cluster_is_evened_out_at_once() {
+    let mut s = large(12);
+    let mut rng = random::Rng::new(3);
+    let mut rows: BTreeMap<_, Vec<serde_json::Value>> = BTreeMap::new();
+    for a in s.assignments.values() {
+        // A few shards carry much.
+        let load = 1_000_000 / rng.range(1, 1000);
+        let row = json!({"shard": a.shard, "bytes_per_second": load});
+        rows.entry(a.leader.clone().unwrap()).or_default().push(row);
+    }
+    for (id, rows) in rows {
+        let report = json!({"reported_at_ms": s.as_of_ms, "shards": rows});
+        s.brokers.get_mut(&id).unwrap().load = Some(serde_json::from_value(report).unwrap());
+    }
+    random::add_brokers(&mut s, BROKERS + 50);
+    println!("{:.0} have to move at least", least_to_move(&s, 0.1));
+    for aim in [LoadAim::BothSides, LoadAim::FewestMoves] {
+        let even = timed(&format!("{aim:?}"), || even_load(&s, 10.0, aim));
+        println!(
+            "{} moves, {:.0} moved, {:.3} to {:.3} of the mean",
+            even.moves.len(),
+            even.load_moved,
+            even.min_over_mean,
+            even.max_over_mean
+        );
+        assert!(even.max_over_mean <= 1.1 + 1e-9);
+    }
 }
 
 /// What a pass costs when very many shards want something and hardly any may start.
@@ -116,7 +165,7 @@ fn the_lost_copies_are_made_by_all_survivors_alike() {
     s.policy.moves_max_concurrent = 10_000;
     s.policy.rebalancing.leaders = false;
     let plan = plan(&s);
-    let mut targets = std::collections::BTreeMap::new();
+    let mut targets = BTreeMap::new();
     for write in plan.decisions.iter().filter_map(|d| d.decision.write()) {
         assert_eq!(write.from.as_ref(), Some(&lost), "only lost copies are made anew");
         *targets.entry(write.to.clone().unwrap()).or_insert(0_usize) += 1;

@@ -84,11 +84,11 @@ impl<'w> Board<'w> {
         self.replicas.iter().map(Vec::len).sum::<usize>() + 1
     }
 
-    pub(super) fn from_lowest(&self) -> impl Iterator<Item = Ord32> + '_ {
+    pub(super) fn lowest_first(&self) -> impl Iterator<Item = Ord32> + '_ {
         self.order.iter().map(|(_, b)| *b)
     }
 
-    pub(super) fn from_highest(&self) -> impl Iterator<Item = Ord32> + use<> {
+    pub(super) fn highest_first(&self) -> impl Iterator<Item = Ord32> + use<> {
         let all: Vec<Ord32> = self.order.iter().rev().map(|(_, b)| *b).collect();
         all.into_iter()
     }
@@ -108,7 +108,7 @@ impl<'w> Board<'w> {
 
     /// Active brokers without load.
     pub(super) fn empty(&self) -> Vec<Ord32> {
-        self.from_lowest().take_while(|b| self.load[*b as usize] <= 0.0).collect()
+        self.lowest_first().take_while(|b| self.load[*b as usize] <= 0.0).collect()
     }
 
     /// A broker's replicas that may still move, the heaviest first.
@@ -118,12 +118,14 @@ impl<'w> Board<'w> {
 
     /// A broker's replicas, the smallest that is enough for `need` first, then larger ones, then
     /// smaller ones from the largest.
-    pub(super) fn closest_to(&self, broker: Ord32, need: f64) -> Vec<Replica> {
+    pub(super) fn closest_to(
+        &self,
+        broker: Ord32,
+        need: f64,
+    ) -> impl Iterator<Item = Replica> + '_ {
         let list = &self.replicas[broker as usize];
         let enough = list.partition_point(|r| self.load_of(r.shard) >= need);
-        let mut order: Vec<Replica> = list[..enough].iter().rev().copied().collect();
-        order.extend_from_slice(&list[enough..]);
-        order
+        list[..enough].iter().rev().chain(&list[enough..]).copied()
     }
 
     /// Whether a replica may go: not where another one is, and no cap, region or zone is broken.

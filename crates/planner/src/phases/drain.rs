@@ -79,8 +79,7 @@ pub(crate) fn best_destination(
     let rank = |d: &Destination| (rules.tier(stream, d.broker).of_stream(), d.way);
     let widest = || candidates.iter().filter(|d| d.zones == zones);
     let best = widest().map(rank).min()?;
-    let equals: Vec<Ord32> =
-        widest().filter(|d| rank(d) == best).map(|d| d.broker).collect();
+    let equals: Vec<Ord32> = widest().filter(|d| rank(d) == best).map(|d| d.broker).collect();
     let (to, tier) = rules.choose(stream, pass.world.key_hash(shard), &equals)?;
     let how = match best.1 {
         Way::Transfer => "holds everything already",

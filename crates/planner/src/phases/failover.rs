@@ -27,9 +27,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
 pub(crate) fn caught_up_followers(pass: &Pass<'_>, shard: Ord32) -> Vec<Ord32> {
     let holds = |b: &Ord32| {
         let report = pass.world.report(shard, *b);
-        report.is_some_and(|r| {
-            r.caught_up && r.halted.is_none() && r.phase != Some(Phase::Halted)
-        })
+        report.is_some_and(|r| r.caught_up && r.halted.is_none() && r.phase != Some(Phase::Halted))
     };
     pass.world.followers(shard).iter().copied().filter(holds).collect()
 }
@@ -105,9 +103,7 @@ fn without_replica(pass: &mut Pass<'_>, shard: Ord32) {
         let detail = format!("{owner} and no other broker holds it; it waits for that broker");
         return pass.wait(shard, WaitingOn::OwnerUnavailable, detail);
     }
-    let detail = format!(
-        "{owner} and none of {} is known to hold everything",
-        followers.join(", ")
-    );
+    let detail =
+        format!("{owner} and none of {} is known to hold everything", followers.join(", "));
     pass.refuse(shard, RefusedBecause::NoCaughtUpReplica, detail);
 }

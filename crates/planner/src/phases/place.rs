@@ -24,12 +24,12 @@ pub(crate) fn leader(pass: &mut Pass<'_>, shard: Ord32, reason: MarkerReason) {
     let factor = world.stream_of(shard).factor();
     let young = world.now.saturating_sub(world.snapshot.first_registered_ms);
     if live < factor && young < world.policy.settle_ms {
-        let detail = format!("{live} of {factor} brokers are live and the cluster is {young} ms old");
+        let detail =
+            format!("{live} of {factor} brokers are live and the cluster is {young} ms old");
         return pass.wait(shard, WaitingOn::Settling, detail);
     }
-    let ordinal = |id: &Option<_>| {
-        id.as_ref().and_then(|id| world.broker_named(id)).unwrap_or(NONE)
-    };
+    let ordinal =
+        |id: &Option<_>| id.as_ref().and_then(|id| world.broker_named(id)).unwrap_or(NONE);
     let source = marker.as_ref().map_or(NONE, |m| ordinal(&m.from_broker));
     let hint = marker.as_ref().map_or(NONE, |m| ordinal(&m.to_broker));
     let targets = &world.group_of(shard).targets;
@@ -45,13 +45,8 @@ pub(crate) fn leader(pass: &mut Pass<'_>, shard: Ord32, reason: MarkerReason) {
     let Some((leader, detail)) = chosen else {
         return refuse(pass, shard, |b| b == source);
     };
-    let shape = Shape {
-        leader,
-        followers: Vec::new(),
-        successor: NONE,
-        joining: NONE,
-        leaving: NONE,
-    };
+    let shape =
+        Shape { leader, followers: Vec::new(), successor: NONE, joining: NONE, leaving: NONE };
     let draft = Draft {
         step: Step::Place,
         reason: Reason::Marker(reason),
@@ -94,8 +89,7 @@ pub(crate) fn followers(pass: &mut Pass<'_>) {
 fn add_follower(pass: &mut Pass<'_>, shard: Ord32, key_hash: u64, factor: usize) -> bool {
     let Some(Decision::Write(write)) = pass.decisions.get(&shard) else { return false };
     let world = &pass.world;
-    let set: Vec<Ord32> =
-        write.next.voters().filter_map(|id| world.broker_named(id)).collect();
+    let set: Vec<Ord32> = write.next.voters().filter_map(|id| world.broker_named(id)).collect();
     if set.len() >= factor {
         return false;
     }

@@ -1,5 +1,9 @@
 //! Random clusters from a seed.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "no test uses all of it; made-up records are valid"
+)]
 
 use evenkeel_model::{
     Assignment, BrokerId, BrokerView, Kind, Lifecycle, Move, MoveReason, ShardReport, ShardState,
@@ -64,7 +68,7 @@ pub(crate) fn add_brokers(s: &mut Snapshot, count: usize) {
             load: None,
             extra: Map::new(),
         };
-        s.brokers.insert(broker(n), view);
+        s.brokers.entry(broker(n)).or_insert(view);
     }
 }
 

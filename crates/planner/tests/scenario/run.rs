@@ -110,8 +110,11 @@ impl Scenario {
     }
 
     fn plan(&mut self, listed: bool) -> Printed {
-        let plan =
-            if self.mutated { plan_without_stream_tiers(&self.snapshot) } else { plan(&self.snapshot) };
+        let plan = if self.mutated {
+            plan_without_stream_tiers(&self.snapshot)
+        } else {
+            plan(&self.snapshot)
+        };
         let violations = check(&self.snapshot, &plan);
         if let Some(violation) = violations.first() {
             return Err(format!("the plan breaks a rule: {violation}"));
@@ -182,8 +185,7 @@ impl Scenario {
             let name = short(&stream.stream.to_string());
             writeln!(out, "{name:10} {}{uneven}", counts.join(" ")).unwrap();
         }
-        let totals: Vec<String> =
-            balance.totals.iter().map(|(b, n)| format!("{b}={n}")).collect();
+        let totals: Vec<String> = balance.totals.iter().map(|(b, n)| format!("{b}={n}")).collect();
         writeln!(out, "{:10} {}", "total", totals.join(" ")).unwrap();
         out
     }

@@ -61,7 +61,9 @@ fn too_soon(pass: &Pass<'_>) -> Option<String> {
     let times = load_moves(pass);
     let interval = policy.check_interval_ms();
     if let Some(last) = times.iter().map(age).min().filter(|age| *age < interval) {
-        return Some(format!("the last load move was {last} ms ago and the interval is {interval} ms"));
+        return Some(format!(
+            "the last load move was {last} ms ago and the interval is {interval} ms"
+        ));
     }
     let recent = times.iter().filter(|at| age(at) <= HOUR_MS).count();
     let limit = policy.moves_per_hour();

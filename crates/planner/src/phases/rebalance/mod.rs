@@ -63,7 +63,11 @@ fn begin(pass: &mut Pass<'_>, pick: Pick, reason: MoveReason, detail: String) ->
         pass.slots.full(&pass.world, Pool::Moves)
     };
     if let Some((on, why)) = held {
-        pass.wait(pick.shard, on, format!("{why}; it would go to {}: {detail}", pass.world.name(pick.to)));
+        pass.wait(
+            pick.shard,
+            on,
+            format!("{why}; it would go to {}: {detail}", pass.world.name(pick.to)),
+        );
         return Wish::Held;
     }
     start_leader_move(pass, pick.shard, pick.to, reason, detail);

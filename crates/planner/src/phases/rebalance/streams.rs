@@ -37,7 +37,13 @@ fn describe(pass: &Pass<'_>, stream: Ord32, pick: Pick) -> String {
     let led = |b| pass.tally.of_stream(stream, b);
     let name = |b| pass.world.name(b);
     let key = pass.world.streams[stream as usize].key;
-    format!("{} leads {} of {key} and {} leads {}", name(from), led(from), name(pick.to), led(pick.to))
+    format!(
+        "{} leads {} of {key} and {} leads {}",
+        name(from),
+        led(from),
+        name(pick.to),
+        led(pick.to)
+    )
 }
 
 /// Whether somebody is far enough ahead, whatever can be done about it. Cheap for level streams.
@@ -55,11 +61,8 @@ fn is_uneven(pass: &Pass<'_>, stream: Ord32) -> bool {
         let rules = pass.rules();
         let highest = led().map(|(b, _)| rules.excess(stream, *b)).fold(f64::MIN, f64::max);
         // Nobody can lack more than the heaviest broker that leads nothing.
-        let heaviest = group
-            .targets
-            .iter()
-            .map(|b| world.brokers[*b as usize].weight)
-            .fold(0.0, f64::max);
+        let heaviest =
+            group.targets.iter().map(|b| world.brokers[*b as usize].weight).fold(0.0, f64::max);
         let part = f64::from(facts.stream.shards) * heaviest / group.weight.max(f64::MIN_POSITIVE);
         return highest + part > WORTH;
     }
@@ -72,19 +75,15 @@ fn is_uneven(pass: &Pass<'_>, stream: Ord32) -> bool {
 
 /// The next move of this stream: from the most to the fewest; where that pair can do nothing, the
 /// next pair that is two apart.
-fn next_move(
-    pass: &Pass<'_>,
-    moved: &mut Moved,
-    stream: Ord32,
-) -> (Option<Pick>, Option<Ord32>) {
+fn next_move(pass: &Pass<'_>, moved: &mut Moved, stream: Ord32) -> (Option<Pick>, Option<Ord32>) {
     let world = &pass.world;
     let rules = pass.rules();
     let facts = &world.streams[stream as usize];
     let targets = &world.groups[facts.group].targets;
     let levels = Levels::new(targets.iter().map(|b| (*b, rules.excess(stream, *b))));
     let mut limited = None;
-    for (high, sources) in levels.from_highest() {
-        for (low, destinations) in levels.from_lowest() {
+    for (high, sources) in levels.highest_first() {
+        for (low, destinations) in levels.lowest_first() {
             if high - low <= WORTH {
                 break;
             }
@@ -126,11 +125,11 @@ impl Levels {
         Self { levels }
     }
 
-    pub(crate) fn from_lowest(&self) -> impl Iterator<Item = (f64, &[Ord32])> {
+    pub(crate) fn lowest_first(&self) -> impl Iterator<Item = (f64, &[Ord32])> {
         self.levels.iter().map(|(level, brokers)| (*level, brokers.as_slice()))
     }
 
-    pub(crate) fn from_highest(&self) -> impl Iterator<Item = (f64, &[Ord32])> {
+    pub(crate) fn highest_first(&self) -> impl Iterator<Item = (f64, &[Ord32])> {
         self.levels.iter().rev().map(|(level, brokers)| (*level, brokers.as_slice()))
     }
 }

@@ -67,7 +67,13 @@ fn describe(pass: &Pass<'_>, pick: Pick) -> String {
     let from = pass.world.shard(pick.shard).leader;
     let led = |b: Ord32| pass.tally.leaders[b as usize];
     let name = |b| pass.world.name(b);
-    format!("{} leads {} in all and {} leads {}", name(from), led(from), name(pick.to), led(pick.to))
+    format!(
+        "{} leads {} in all and {} leads {}",
+        name(from),
+        led(from),
+        name(pick.to),
+        led(pick.to)
+    )
 }
 
 fn excesses(pass: &Pass<'_>) -> Vec<(Ord32, f64)> {
@@ -86,8 +92,8 @@ fn is_uneven(pass: &Pass<'_>) -> bool {
 fn next_move(pass: &Pass<'_>, moved: &mut Moved, led: &Led) -> (Option<Pick>, Option<Ord32>) {
     let levels = Levels::new(excesses(pass).into_iter());
     let mut limited = None;
-    for (low, destinations) in levels.from_lowest() {
-        for (high, sources) in levels.from_highest() {
+    for (low, destinations) in levels.lowest_first() {
+        for (high, sources) in levels.highest_first() {
             if high - low <= WORTH {
                 break;
             }

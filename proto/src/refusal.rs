@@ -189,4 +189,13 @@ mod tests {
         assert_eq!(retry_delay(&status), Some(Duration::from_millis(20)));
         assert_eq!(Reason::of(&Status::internal("x")), None);
     }
+
+    #[test]
+    fn every_reason_is_in_the_documentation_with_its_code() {
+        let page = include_str!("../../docs/errors.md");
+        for reason in Reason::ALL {
+            let row = format!("| `{}` | {:?} | ", reason.as_str(), reason.code());
+            assert!(page.contains(&row), "docs/errors.md lacks the row {row}");
+        }
+    }
 }

@@ -75,7 +75,7 @@ impl Default for ReplicaConfig {
             learner_probe_ms: 500,
             idle_probe_ms: 10_000,
             answer_timeout_ms: 3000,
-            backoff_ms: (100, 2000),
+            backoff_ms: (20, 2000),
             progress_ms: 5000,
             joint_counting: true,
         }

@@ -10,7 +10,9 @@ use crate::message::{Action, Answer, Request};
 use crate::quorum::open_quorum;
 use crate::record::{Position, Term};
 
-/// Waits between tries that failed, milliseconds.
+/// Shortest and longest wait between tries that failed, milliseconds. A member of a new set may
+/// hear of its assignment a moment later than the leader.
+const FIRST_RETRY_MS: u64 = 20;
 const RETRY_MS: u64 = 200;
 
 /// A leader before its start record.
@@ -35,6 +37,7 @@ struct Asked {
     /// The request under way and when it was sent.
     sent: Option<(u64, u64)>,
     not_before: u64,
+    tries: u32,
 }
 
 /// Reading what the most advanced log has beyond this one.
@@ -149,7 +152,8 @@ impl Replica {
                 && let Some(asked) = opening.others.get_mut(&to)
             {
                 asked.sent = Some((id, now));
-                asked.not_before = now + RETRY_MS;
+                asked.not_before = now + (FIRST_RETRY_MS << asked.tries.min(10)).min(RETRY_MS);
+                asked.tries += 1;
             }
             self.actions.push(Action::Send { to, id, request });
         }

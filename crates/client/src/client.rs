@@ -89,12 +89,8 @@ impl Client {
             let Err(status) = self.refresh(stream, asked).await else {
                 return Ok(self.inner.routes.all(stream));
             };
-            let wait = self.next_wait(
-                &format!("describe {stream}"),
-                &mut backoff,
-                &status,
-                Fate::NotWritten,
-            )?;
+            let action = format!("describe {stream}");
+            let wait = self.next_wait(&action, &mut backoff, &status, None)?;
             tokio::time::sleep(wait).await;
         }
     }
@@ -137,7 +133,7 @@ impl Client {
         }
         let leader = self.inner.routes.get(shard).and_then(|r| r.address);
         match leader {
-            Some(address) if backoff.attempts() % 2 == 0 => address,
+            Some(address) if backoff.attempts().is_multiple_of(2) => address,
             other => self.inner.brokers.any(other.as_deref()),
         }
     }
@@ -176,14 +172,14 @@ impl Client {
         Ok(answer.into_inner().shards.into_iter().filter_map(|r| read(stream, r)).collect())
     }
 
-    /// The wait before the next attempt, or the error that ends the call. `fate` is what all
-    /// attempts before this one amount to.
+    /// The wait before the next attempt, or the error that ends the call. `fate` is what a publish's
+    /// attempts amount to so far.
     pub(crate) fn next_wait(
         &self,
         action: &str,
         backoff: &mut Backoff,
         status: &Status,
-        fate: Fate,
+        fate: Option<Fate>,
     ) -> Result<Duration, ClientError> {
         let verdict = judge(status);
         let waited = backoff.waited();

@@ -22,6 +22,10 @@ impl std::fmt::Display for Fate {
     }
 }
 
+fn told(fate: Option<Fate>) -> String {
+    fate.map(|fate| format!(" ({fate})")).unwrap_or_default()
+}
+
 /// A call that failed for good; what could be retried has been.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
@@ -35,7 +39,7 @@ pub enum ClientError {
         address: String,
     },
     /// A broker refused, and asking again would not help.
-    #[error("cannot {action}: {detail} ({fate})")]
+    #[error("cannot {action}: {detail}{}", told(*fate))]
     Refused {
         /// What was tried, such as `publish to stream/default/orders/3`.
         action: String,
@@ -43,11 +47,11 @@ pub enum ClientError {
         reason: Option<Reason>,
         /// The broker's words.
         detail: String,
-        /// Whether it may have had an effect.
-        fate: Fate,
+        /// Whether a publish may have had an effect; none of a call that only reads.
+        fate: Option<Fate>,
     },
     /// No broker did it within the client's patience.
-    #[error("cannot {action}: gave up after {:.1} s, last answer: {detail} ({fate})", waited.as_secs_f64())]
+    #[error("cannot {action}: gave up after {:.1} s, last answer: {detail}{}", waited.as_secs_f64(), told(*fate))]
     GaveUp {
         /// What was tried.
         action: String,
@@ -55,8 +59,8 @@ pub enum ClientError {
         waited: Duration,
         /// The last answer.
         detail: String,
-        /// Whether it may have had an effect.
-        fate: Fate,
+        /// Whether a publish may have had an effect; none of a call that only reads.
+        fate: Option<Fate>,
     },
     /// A broker answered what no broker may answer.
     #[error("cannot {action}: the broker at {address} answered against the protocol: {detail}")]
@@ -74,7 +78,9 @@ impl ClientError {
     /// Whether the call may have had an effect although it failed.
     pub fn fate(&self) -> Fate {
         match self {
-            Self::Refused { fate, .. } | Self::GaveUp { fate, .. } => *fate,
+            Self::Refused { fate, .. } | Self::GaveUp { fate, .. } => {
+                fate.unwrap_or(Fate::NotWritten)
+            }
             Self::Protocol { .. } => Fate::Unknown,
             Self::NoAddress | Self::BadAddress { .. } => Fate::NotWritten,
         }
@@ -83,7 +89,7 @@ impl ClientError {
     /// The same failure, where an earlier part of the call was written.
     pub(crate) fn after_a_part(mut self) -> Self {
         if let Self::Refused { fate, .. } | Self::GaveUp { fate, .. } = &mut self {
-            *fate = Fate::Unknown;
+            *fate = Some(Fate::Unknown);
         }
         self
     }

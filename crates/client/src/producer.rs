@@ -139,9 +139,14 @@ impl Producer {
             let action = format!("publish to {shard}");
             if fate == Fate::Unknown && self.id == 0 {
                 let detail = status.message().to_owned();
-                return Err(ClientError::Refused { action, reason: None, detail, fate });
+                return Err(ClientError::Refused {
+                    action,
+                    reason: None,
+                    detail,
+                    fate: Some(fate),
+                });
             }
-            let wait = self.client.next_wait(&action, &mut backoff, &status, fate)?;
+            let wait = self.client.next_wait(&action, &mut backoff, &status, Some(fate))?;
             tracing::debug!(%shard, address, %status, ?wait, "publish is tried again");
             tokio::time::sleep(wait).await;
             let _ = self.client.refresh(&self.stream, began).await;

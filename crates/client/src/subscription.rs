@@ -10,7 +10,7 @@ use tonic::{Status, Streaming};
 
 use crate::client::timed_out;
 use crate::retry::Backoff;
-use crate::{Client, ClientError, Fate};
+use crate::{Client, ClientError};
 
 /// A stream that lived longer than this was no failed attempt.
 const STEADY: Duration = Duration::from_secs(1);
@@ -146,7 +146,7 @@ impl Subscription {
             self.backoff.reset();
         }
         let action = format!("read {}", self.shard);
-        let wait = self.client.next_wait(&action, &mut self.backoff, status, Fate::NotWritten)?;
+        let wait = self.client.next_wait(&action, &mut self.backoff, status, None)?;
         tracing::debug!(shard = %self.shard, %status, ?wait, "subscription is opened again");
         let failed = Instant::now();
         tokio::time::sleep(wait).await;

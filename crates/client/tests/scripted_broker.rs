@@ -220,7 +220,7 @@ async fn patience_ends_with_the_last_answer() {
         (0..10_000).map(|_| Act::Refuse(refuse(Reason::Moving, "on the move"))).collect();
     let producer = client(&[&address]).producer(stream(), 7);
     let error = producer.publish(0, payloads(&["a"])).await.unwrap_err();
-    let ClientError::GaveUp { detail, fate: Fate::NotWritten, .. } = &error else {
+    let ClientError::GaveUp { detail, fate: Some(Fate::NotWritten), .. } = &error else {
         panic!("{error}")
     };
     assert_eq!(detail, "on the move");

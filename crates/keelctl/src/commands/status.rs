@@ -22,6 +22,7 @@ fn screen(s: &Value) -> String {
     let health = match (checks.len(), s["paused"].as_bool().unwrap_or_default()) {
         (0, false) => "ok".to_owned(),
         (0, true) => format!("ok, placement paused by {}", n("paused_by")),
+        (1, false) => "1 check".to_owned(),
         (count, false) => format!("{count} checks"),
         (count, true) => format!("{count} checks, placement paused by {}", n("paused_by")),
     };
@@ -87,7 +88,7 @@ mod tests {
             ..Default::default()
         };
         let expected = "\
-cluster   1 checks   revision 7   leader lm-1 at h:1
+cluster   1 check   revision 7   leader lm-1 at h:1
   check   BROKER_DOWN                b4 is down
 brokers   3 live, 0 draining, 1 down, 0 left
 shards    12: 12 serving, 0 under-replicated (0 replicas missing)

@@ -19,7 +19,7 @@ use crate::output::{Format, written};
 /// What to read.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A stream, or one shard as namespace/name/number or kind/namespace/name/number.
+    /// A stream, or one shard with its number after the stream's name.
     what: String,
     /// The first offset, in every shard that is read.
     #[arg(long, default_value_t = 0, value_name = "OFFSET")]
@@ -79,10 +79,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
 }
 
 async fn shards_of(client: &Client, what: &str) -> Result<Vec<ShardKey>, Failure> {
-    let parts = what.matches('/').count();
-    let kind = what.starts_with("stream/") || what.starts_with("cache/");
-    // namespace/name/number is a shard; kind/namespace/name is a stream.
-    if parts == 3 || parts == 2 && !kind {
+    if names_a_shard(what) {
         let shard = parse_shard(what).map_err(Failure::Input)?;
         let count = shard_count(client, &shard.stream).await?;
         if shard.number >= count {
@@ -95,6 +92,16 @@ async fn shards_of(client: &Client, what: &str) -> Result<Vec<ShardKey>, Failure
     let stream = parse_stream(what).map_err(Failure::Input)?;
     let count = shard_count(client, &stream).await?;
     Ok((0..count).map(|n| stream.shard(n)).collect())
+}
+
+/// A name that ends in a number is a shard's, unless it begins with a kind and is too short for
+/// one.
+fn names_a_shard(what: &str) -> bool {
+    let slashes = what.matches('/').count();
+    let numbered =
+        what.rsplit('/').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit()));
+    let kind = what.starts_with("stream/") || what.starts_with("cache/");
+    slashes == 3 || slashes > 0 && numbered && !kind
 }
 
 async fn read_shard(
@@ -152,4 +159,19 @@ fn document(shard: &ShardKey, record: &StoredRecord) -> Value {
         "sequence": record.sequence,
         "payload": payload,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_in_a_number_is_a_shard() {
+        for shard in ["orders/0", "demo/orders/3", "stream/demo/orders/3", "stream/demo/orders/x"] {
+            assert!(names_a_shard(shard), "{shard}");
+        }
+        for stream in ["orders", "7", "demo/orders", "stream/demo/2026", "a/b/c"] {
+            assert!(!names_a_shard(stream), "{stream}");
+        }
+    }
 }

@@ -23,8 +23,8 @@ pub struct Candidate {
     pub excluded: Option<&'static str>,
     /// Its load score.
     pub score: f64,
-    /// Its rendezvous score for this shard, in hexadecimal.
-    pub rendezvous: String,
+    /// Its rendezvous score for this shard.
+    pub rendezvous: u64,
     /// Leaders of this stream there, moves in flight taken as finished.
     pub leads_of_stream: u32,
     /// Leaders there in all.
@@ -77,7 +77,7 @@ fn candidate(pass: &Pass<'_>, shard: Ord32, broker: Ord32) -> Candidate {
         tier_name: tier.map(|t| t.as_str()),
         excluded,
         score: pass.scores.score(broker, &pass.tally),
-        rendezvous: format!("{:#018x}", world.rendezvous(world.key_hash(shard), broker)),
+        rendezvous: world.rendezvous(world.key_hash(shard), broker),
         leads_of_stream: pass.tally.of_stream(stream, broker),
         leads: pass.tally.leaders[broker as usize],
     }

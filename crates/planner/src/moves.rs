@@ -17,10 +17,10 @@ use crate::zones::{span, span_after_move};
 pub(crate) enum Way {
     /// It is a caught-up follower: no bytes.
     Transfer,
-    /// It is a follower that has still to catch up.
-    Follower,
     /// It needs a copy.
     Copy,
+    /// It is a follower that has still to catch up, good only where there is nobody else.
+    Follower,
 }
 
 /// Where a shard's leader could go.
@@ -102,7 +102,7 @@ pub(crate) fn start_leader_move(
     let shape = world.shape(shard);
     let way = way_to(pass, shard, to).unwrap_or(Way::Copy);
     let state = world.state(shard);
-    let at_once = way == Way::Transfer && state == ShardState::Active;
+    let at_once = way == Way::Transfer && !world.is_opening(shard);
     let flight = match way {
         Way::Transfer | Way::Follower => Flight::transfer(),
         Way::Copy => Flight::copy(Pool::Moves, shape.leader, to),

@@ -212,7 +212,7 @@ pub(crate) fn trace<'a>(world: &World<'a>, shard: Ord32) -> Option<&'a Move> {
 
 /// Whether the shard's last move was given up and nothing was tried since.
 pub(crate) fn gave_up(world: &World<'_>, shard: Ord32) -> bool {
-    trace(world, shard).is_some_and(|m| m.give_ups > 0) && !world.is_moving(shard)
+    !world.is_moving(shard) && trace(world, shard).is_some()
 }
 
 /// The move record of a move that starts now.

@@ -331,6 +331,13 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Whether the leader says that it does not serve yet. A replica that reports how far behind it
+    /// is was counted by a leader that serves.
+    pub(crate) fn is_opening(&self, shard: Ord32) -> bool {
+        let report = self.report(shard, self.shard(shard).leader);
+        report.is_some_and(|r| r.phase == Some(Phase::Opening))
+    }
+
     pub(crate) fn live_replicas(&self, shard: Ord32) -> usize {
         self.voters(shard).filter(|b| self.standing(*b).holds()).count()
     }

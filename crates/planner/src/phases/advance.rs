@@ -199,7 +199,7 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
     }
     let bound = world.policy.move_fence_max_lag_records;
     let close = is_close(world.report(shard, shape.successor), bound);
-    let serves = world.state(shard) == ShardState::Active;
+    let serves = !world.is_opening(shard);
     if close.is_ok() && serves && world.standing(shape.successor) == Standing::Target {
         let draft = Draft {
             step: Step::Fence,
@@ -264,7 +264,10 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
 fn is_seatable(pass: &Pass<'_>, shard: Ord32, shape: &Shape) -> Result<(), String> {
     let world = &pass.world;
     let report = world.report(shard, shape.joining);
-    is_close(report, world.policy.move_fence_max_lag_records)?;
+    let whole = report.is_some_and(|r| r.caught_up && r.halted.is_none());
+    if !whole {
+        is_close(report, world.policy.move_fence_max_lag_records)?;
+    }
     let end = |b: Ord32| world.report(shard, b).and_then(|r| r.log_end);
     let mut ends: Vec<u64> = shape.voters().map(|b| end(b).unwrap_or(0)).collect();
     ends.sort_unstable_by(|a, b| b.cmp(a));

@@ -58,6 +58,11 @@ fn leader(pass: &mut Pass<'_>, shard: Ord32) {
     if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
         return pass.wait(shard, on, detail);
     }
+    if pass.world.is_opening(shard) {
+        let detail =
+            format!("{} does not serve yet", pass.world.name(pass.world.shard(shard).leader));
+        return pass.wait(shard, WaitingOn::CopyBehind, detail);
+    }
     let fits = |d: &Destination| fits_brokers(pass, shard, d.broker, d.way);
     let fitting: Vec<Destination> = destinations(pass, shard).into_iter().filter(fits).collect();
     let Some((to, detail)) = best_destination(pass, shard, &fitting) else {
@@ -75,9 +80,11 @@ pub(crate) fn best_destination(
 ) -> Option<(Ord32, String)> {
     let rules = pass.rules();
     let stream = pass.world.shard(shard).stream;
-    let zones = candidates.iter().map(|d| d.zones).max()?;
+    let behind = candidates.iter().all(|d| d.way == Way::Follower);
+    let eligible = || candidates.iter().filter(|d| behind || d.way != Way::Follower);
+    let zones = eligible().map(|d| d.zones).max()?;
     let rank = |d: &Destination| (rules.tier(stream, d.broker).of_stream(), d.way);
-    let widest = || candidates.iter().filter(|d| d.zones == zones);
+    let widest = || eligible().filter(|d| d.zones == zones);
     let best = widest().map(rank).min()?;
     let equals: Vec<Ord32> = widest().filter(|d| rank(d) == best).map(|d| d.broker).collect();
     let (to, tier) = rules.choose(stream, pass.world.key_hash(shard), &equals)?;

@@ -7,7 +7,7 @@ use evenkeel_model::{Millis, MoveReason, ShardLoad};
 
 use crate::decision::WaitingOn;
 use crate::globs;
-use crate::moves::{Way, fits_brokers};
+use crate::moves::fits_brokers;
 use crate::pass::Pass;
 use crate::phases::rebalance::begin;
 use crate::phases::rebalance::pick::{Moved, Pick, way_if_allowed};
@@ -93,9 +93,7 @@ fn lightest(pass: &Pass<'_>, moved: &mut Moved, spread: &Spread) -> Option<Pick>
                 .filter_map(|c| way_if_allowed(pass, c.shard, to).map(|way| (c, way)))
                 .filter(|(c, way)| fits_brokers(pass, c.shard, to, *way))
                 .min_by(|(a, x), (b, y)| {
-                    let copy = |way: &Way| *way == Way::Copy;
-                    copy(x)
-                        .cmp(&copy(y))
+                    x.cmp(y)
                         .then(a.load.total_cmp(&b.load))
                         .then(moved.rank(pass, a.shard).cmp(&moved.rank(pass, b.shard)))
                         .then(a.shard.cmp(&b.shard))

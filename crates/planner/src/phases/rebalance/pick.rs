@@ -58,6 +58,8 @@ struct Merit {
 /// Collects candidates and keeps the best.
 pub(crate) struct Picker<'m> {
     moved: &'m mut Moved,
+    /// Whether followers that have still to catch up are considered.
+    behind: bool,
     best: Option<Merit>,
     finalists: Vec<Pick>,
     /// A shard that only the limit on copies per broker held back.
@@ -65,13 +67,16 @@ pub(crate) struct Picker<'m> {
 }
 
 impl<'m> Picker<'m> {
-    pub(crate) fn new(moved: &'m mut Moved) -> Self {
-        Self { moved, best: None, finalists: Vec::new(), limited: None }
+    pub(crate) fn new(moved: &'m mut Moved, behind: bool) -> Self {
+        Self { moved, behind, best: None, finalists: Vec::new(), limited: None }
     }
 
     /// Considers moving the leader of `shard` to `to`, which the objective would like.
     pub(crate) fn consider(&mut self, pass: &Pass<'_>, shard: Ord32, to: Ord32) {
         let Some(way) = way_if_allowed(pass, shard, to) else { return };
+        if way == Way::Follower && !self.behind {
+            return;
+        }
         if !fits_brokers(pass, shard, to, way) {
             self.limited = self.limited.or(Some(shard));
             return;

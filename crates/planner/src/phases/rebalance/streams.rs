@@ -74,7 +74,7 @@ fn is_uneven(pass: &Pass<'_>, stream: Ord32) -> bool {
 }
 
 /// The next move of this stream: from the most to the fewest; where that pair can do nothing, the
-/// next pair that is two apart.
+/// next pair that is two apart. Followers that are behind are asked when nobody else can.
 fn next_move(pass: &Pass<'_>, moved: &mut Moved, stream: Ord32) -> (Option<Pick>, Option<Ord32>) {
     let world = &pass.world;
     let rules = pass.rules();
@@ -82,12 +82,9 @@ fn next_move(pass: &Pass<'_>, moved: &mut Moved, stream: Ord32) -> (Option<Pick>
     let targets = &world.groups[facts.group].targets;
     let levels = Levels::new(targets.iter().map(|b| (*b, rules.excess(stream, *b))));
     let mut limited = None;
-    for (high, sources) in levels.highest_first() {
-        for (low, destinations) in levels.lowest_first() {
-            if high - low <= WORTH {
-                break;
-            }
-            let mut picker = Picker::new(moved);
+    for behind in [false, true] {
+        for (sources, destinations) in levels.pairs() {
+            let mut picker = Picker::new(moved, behind);
             for shard in facts.shards() {
                 if sources.contains(&world.shard(shard).leader) {
                     destinations.iter().for_each(|to| picker.consider(pass, shard, *to));
@@ -125,11 +122,12 @@ impl Levels {
         Self { levels }
     }
 
-    pub(crate) fn lowest_first(&self) -> impl Iterator<Item = (f64, &[Ord32])> {
-        self.levels.iter().map(|(level, brokers)| (*level, brokers.as_slice()))
-    }
-
-    pub(crate) fn highest_first(&self) -> impl Iterator<Item = (f64, &[Ord32])> {
-        self.levels.iter().rev().map(|(level, brokers)| (*level, brokers.as_slice()))
+    /// Pairs of levels between which a move pays: from the highest, to the lowest first.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&[Ord32], &[Ord32])> {
+        self.levels.iter().rev().flat_map(move |(high, sources)| {
+            let pays = move |(low, _): &&(f64, Vec<Ord32>)| high - low > WORTH;
+            let lower = self.levels.iter().take_while(pays);
+            lower.map(|(_, destinations)| (sources.as_slice(), destinations.as_slice()))
+        })
     }
 }

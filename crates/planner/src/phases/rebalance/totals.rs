@@ -92,12 +92,9 @@ fn is_uneven(pass: &Pass<'_>) -> bool {
 fn next_move(pass: &Pass<'_>, moved: &mut Moved, led: &Led) -> (Option<Pick>, Option<Ord32>) {
     let levels = Levels::new(excesses(pass).into_iter());
     let mut limited = None;
-    for (low, destinations) in levels.lowest_first() {
-        for (high, sources) in levels.highest_first() {
-            if high - low <= WORTH {
-                break;
-            }
-            let mut picker = Picker::new(moved);
+    for behind in [false, true] {
+        for (sources, destinations) in levels.pairs() {
+            let mut picker = Picker::new(moved, behind);
             for (from, to) in pairs(sources, destinations) {
                 for &shard in led.by(from) {
                     if keeps_stream_even(pass, shard, from, to) {

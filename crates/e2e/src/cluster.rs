@@ -17,8 +17,8 @@ use tonic::transport::Channel;
 
 use crate::Process;
 
-/// Life of every lease.
-const LEASE_TTL_MS: u64 = 2_000;
+/// Life of every lease, milliseconds.
+pub const LEASE_TTL_MS: u64 = 2_000;
 
 /// Longest wait for a leader or its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,12 +45,26 @@ pub struct Cluster {
     folder: tempfile::TempDir,
     addresses: BTreeMap<String, String>,
     processes: BTreeMap<String, Process>,
+    flags: Flags,
     store: Store,
 }
+
+/// Further flags of processes, by name; they win over ours.
+pub type Flags = BTreeMap<String, Vec<String>>;
 
 impl Cluster {
     /// Starts an etcd of this version and everything on it.
     pub async fn start(program: &str, version: EtcdVersion, size: Size) -> anyhow::Result<Self> {
+        Self::start_with(program, version, size, Flags::new()).await
+    }
+
+    /// The same, with further flags for some of the processes.
+    pub async fn start_with(
+        program: &str,
+        version: EtcdVersion,
+        size: Size,
+        flags: Flags,
+    ) -> anyhow::Result<Self> {
         let etcd = Etcd::start(version).await?;
         let mut addresses = BTreeMap::new();
         let names = [("lm", size.load_managers), ("mig", size.migrators), ("b", size.brokers)];
@@ -65,6 +79,7 @@ impl Cluster {
             folder: tempfile::tempdir()?,
             addresses,
             processes: BTreeMap::new(),
+            flags,
             store,
         };
         for name in cluster.addresses.keys().cloned().collect::<Vec<_>>() {
@@ -79,19 +94,20 @@ impl Cluster {
             return Ok(());
         }
         let address = self.addresses.get(name).context("no such process")?;
-        let (service, own) = self.flags(name);
+        let (service, own) = self.own_flags(name);
         let mut arguments = vec!["serve".to_owned(), service.to_owned()];
         arguments.push(format!("--listen={address}"));
         arguments.push("--metrics-listen=127.0.0.1:0".to_owned());
         arguments.push(format!("--etcd={}", self.etcd.url()));
         arguments.extend(own);
+        arguments.extend(self.flags.get(name).into_iter().flatten().cloned());
         let log = self.folder.path().join(format!("{name}.log"));
         let process = Process::start(&self.program, &arguments, log)?;
         self.processes.insert(name.to_owned(), process);
         Ok(())
     }
 
-    fn flags(&self, name: &str) -> (&'static str, Vec<String>) {
+    fn own_flags(&self, name: &str) -> (&'static str, Vec<String>) {
         if name.starts_with("lm") {
             return ("load-manager", vec![format!("--session-ttl-ms={LEASE_TTL_MS}")]);
         }

@@ -4,6 +4,6 @@ mod cluster;
 mod process;
 mod witness;
 
-pub use cluster::{Cluster, Size};
+pub use cluster::{Cluster, Flags, LEASE_TTL_MS, Size};
 pub use process::Process;
 pub use witness::Witness;

@@ -83,7 +83,12 @@ async fn story(cluster: &mut Cluster, seed: u64) -> anyhow::Result<()> {
     settle(cluster, &witness, "recovery").await?;
     let reading = traffic.finish().await;
     anyhow::ensure!(reading.acknowledged > 0, "nothing was acknowledged");
-    anyhow::ensure!(reading.faults.is_empty(), "{} faults: {:#?}", reading.faults.len(), &reading.faults[..reading.faults.len().min(20)]);
+    anyhow::ensure!(
+        reading.faults.is_empty(),
+        "{} faults: {:#?}",
+        reading.faults.len(),
+        &reading.faults[..reading.faults.len().min(20)]
+    );
     let breaches = witness.breaches();
     anyhow::ensure!(breaches.is_empty(), "invariants broken: {breaches:#?}");
     Ok(())

@@ -64,7 +64,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// The cluster on one screen.
-    Status,
+    Status(status::Options),
     /// Brokers: list, show, remove.
     #[command(subcommand)]
     Brokers(brokers::Verb),
@@ -121,7 +121,7 @@ pub(crate) enum Command {
 pub(crate) async fn dispatch(cli: Cli) -> Result<(), Failure> {
     let global = &cli.global;
     match cli.command {
-        Command::Status => status::run(global).await,
+        Command::Status(options) => status::run(global, options).await,
         Command::Brokers(verb) => brokers::run(global, verb).await,
         Command::Drain(options) => drain::run(global, options).await,
         Command::Activate(options) => activate::run(global, options).await,

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_coordination::{Store, StoreConfig, StoreError};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::addresses::Addresses;
 use super::fleet::Fleet;
 use crate::Failure;
+use crate::commands::publish::random_id;
 
 /// Life of every lease: a killed process is missed this long.
 const LEASE_TTL_MS: u64 = 3_000;
@@ -39,7 +41,7 @@ impl Services {
         let fleet = Fleet::new(dir)?;
         let mut addresses = Addresses::new();
         let (etcd, embedded, root) = match etcd {
-            Some(urls) => (urls, None, format!("/evenkeel-demo/{}", std::process::id())),
+            Some(urls) => (urls, None, format!("/evenkeel-demo/{:016x}", random_id())),
             None => {
                 let listen = addresses.take()?;
                 (format!("http://{listen}"), Some(listen), "/cluster".to_owned())
@@ -83,6 +85,21 @@ impl Services {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        Ok(())
+    }
+
+    /// Removes this run's keys from an etcd that is not the demo's own.
+    pub(crate) async fn forget(&self) -> Result<(), Failure> {
+        if self.embedded.is_some() {
+            return Ok(());
+        }
+        let failed = |e: StoreError| {
+            let (root, etcd) = (&self.root, &self.etcd);
+            Failure::Unreachable(format!("cannot remove the keys under {root} at {etcd}: {e}"))
+        };
+        let urls: Vec<String> = self.etcd.split(',').map(str::to_owned).collect();
+        let store = Store::open(StoreConfig::urls(urls)).map_err(failed)?;
+        store.delete_prefix(&format!("{}/", self.root)).await.map_err(failed)?;
         Ok(())
     }
 

@@ -58,6 +58,9 @@ pub(crate) async fn tell(
         keep(screen, &services).await;
     }
     services.fleet.end().await;
+    if let Err(failure) = services.forget().await {
+        screen.say(format!("warning: {failure}"));
+    }
     if let Some(temporary) = temporary
         && !matches!(result, Ok(()) | Err(Failure::Interrupted(_)))
     {

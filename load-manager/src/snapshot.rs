@@ -105,6 +105,7 @@ fn view_of(
         incarnation: node.incarnation,
         // A registration that cannot be read keeps the broker alive and makes it no target.
         registered: registration.is_some(),
+        stopping: registration.is_some_and(|r| r.stopping),
         zone,
         region: registration.and_then(|r| r.region.clone()),
         max_shards: registration.and_then(|r| r.max_shards),

@@ -32,6 +32,8 @@ pub struct BrokerView {
     pub incarnation: u64,
     /// Whether its registration is there now.
     pub registered: bool,
+    /// It was told to stop and is expected back: it hands its leaders over and keeps its copies.
+    pub stopping: bool,
     /// Failure domain.
     pub zone: Option<String>,
     /// Region.
@@ -187,6 +189,8 @@ struct BrokerDocument {
     incarnation: u64,
     #[serde(default = "yes")]
     registered: bool,
+    #[serde(default)]
+    stopping: bool,
     zone: Option<String>,
     region: Option<String>,
     max_shards: Option<u32>,
@@ -285,6 +289,7 @@ fn resolve_brokers(
             last_seen_ms: b.last_seen_ms.unwrap_or(earlier),
             incarnation: b.incarnation,
             registered: b.registered,
+            stopping: b.stopping,
             zone: b.zone,
             region: b.region,
             max_shards: b.max_shards,
@@ -395,6 +400,7 @@ impl From<(&BrokerId, &BrokerView)> for BrokerDocument {
             last_seen_ms: Some(b.last_seen_ms),
             incarnation: b.incarnation,
             registered: b.registered,
+            stopping: b.stopping,
             zone: b.zone.clone(),
             region: b.region.clone(),
             max_shards: b.max_shards,

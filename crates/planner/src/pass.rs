@@ -195,7 +195,7 @@ impl Lists {
                 if followers.len() + 1 < factor || followers.iter().any(lost) {
                     lists.short.push(shard);
                 }
-                if followers.iter().any(|b| world.standing(*b) == Standing::Draining) {
+                if followers.iter().any(|b| world.empties(*b)) {
                     lists.follower_leaves.push(shard);
                 }
             }

@@ -294,6 +294,17 @@ impl<'a> World<'a> {
         if broker == NONE { Standing::Lost } else { self.brokers[broker as usize].standing }
     }
 
+    /// Whether a draining broker gives its followers away, too. One that was only told to stop is
+    /// coming back to them: copying them would be the storm that a restart must not cause.
+    pub(crate) fn empties(&self, broker: Ord32) -> bool {
+        self.standing(broker) == Standing::Draining && !self.restarts(broker)
+    }
+
+    /// Whether a broker was told to stop and is expected back.
+    pub(crate) fn restarts(&self, broker: Ord32) -> bool {
+        broker != NONE && self.brokers[broker as usize].view.is_some_and(|v| v.stopping)
+    }
+
     pub(crate) fn zone(&self, broker: Ord32) -> Ord32 {
         if broker == NONE { NONE } else { self.brokers[broker as usize].zone }
     }

@@ -10,7 +10,7 @@ use crate::moves::{
 use crate::pass::{Pass, gave_up, resting};
 use crate::phases::place;
 use crate::slots::Pool;
-use crate::world::{Ord32, Standing};
+use crate::world::Ord32;
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
     for shard in in_turn(pass, &pass.lists.leader_leaves) {
@@ -72,7 +72,8 @@ fn leader(pass: &mut Pass<'_>, shard: Ord32) {
 }
 
 /// Where the shard keeps most zones; then by the stream's tiers; then without a copy if that can
-/// be; then as any leader is chosen.
+/// be; then as any leader is chosen. Off a broker that restarts, without a copy comes before the
+/// tiers.
 pub(crate) fn best_destination(
     pass: &Pass<'_>,
     shard: Ord32,
@@ -83,12 +84,17 @@ pub(crate) fn best_destination(
     let behind = candidates.iter().all(|d| d.way == Way::Follower);
     let eligible = || candidates.iter().filter(|d| behind || d.way != Way::Follower);
     let zones = eligible().map(|d| d.zones).max()?;
-    let rank = |d: &Destination| (rules.tier(stream, d.broker).of_stream(), d.way);
+    // A broker that restarts is empty-handed for a moment only: no bytes are worth it.
+    let restarts = pass.world.restarts(pass.world.shard(shard).leader);
+    let rank = |d: &Destination| {
+        let level = rules.tier(stream, d.broker).of_stream();
+        (restarts && d.way != Way::Transfer, level, d.way)
+    };
     let widest = || eligible().filter(|d| d.zones == zones);
     let best = widest().map(rank).min()?;
     let equals: Vec<Ord32> = widest().filter(|d| rank(d) == best).map(|d| d.broker).collect();
     let (to, tier) = rules.choose(stream, pass.world.key_hash(shard), &equals)?;
-    let how = match best.1 {
+    let how = match best.2 {
         Way::Transfer => "holds everything already",
         Way::Follower => "follows already",
         Way::Copy => "gets a copy",
@@ -99,8 +105,8 @@ pub(crate) fn best_destination(
 
 fn follower(pass: &mut Pass<'_>, shard: Ord32) {
     let world = &pass.world;
-    let draining = |b: &&Ord32| world.standing(**b) == Standing::Draining;
-    let Some(leaving) = world.followers(shard).iter().find(draining).copied() else { return };
+    let leaves = |b: &&Ord32| world.empties(**b);
+    let Some(leaving) = world.followers(shard).iter().find(leaves).copied() else { return };
     if !can_copy(pass, shard) {
         let voters: Vec<Ord32> = pass.world.voters(shard).collect();
         return place::refuse(pass, shard, |b| voters.contains(&b));

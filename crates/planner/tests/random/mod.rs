@@ -59,6 +59,7 @@ pub(crate) fn add_brokers(s: &mut Snapshot, count: usize) {
             last_seen_ms: s.as_of_ms - 1000,
             incarnation: 1,
             registered: true,
+            stopping: false,
             zone: None,
             region: None,
             max_shards: None,

@@ -80,13 +80,14 @@ fn times(words: &Words<'_>, now: i64, key: &str) -> Result<Option<i64>, String> 
 /// `brokers a b c zone=z1 max=2 lifecycle=down since=-5000 …`, adds or changes.
 pub(super) fn brokers(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> {
     let now = s.as_of_ms;
-    for id in words.plain.iter().filter(|w| **w != "unregistered") {
+    for id in words.plain.iter().filter(|w| !["unregistered", "stopping"].contains(w)) {
         let view = s.brokers.entry(broker(id)?).or_insert(BrokerView {
             lifecycle: Lifecycle::Live,
             since_ms: now - 3_600_000,
             last_seen_ms: now - 3_600_000,
             incarnation: 1,
             registered: true,
+            stopping: false,
             zone: None,
             region: None,
             max_shards: None,
@@ -96,6 +97,7 @@ pub(super) fn brokers(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String>
             load: None,
             extra: Map::new(),
         });
+        view.stopping = words.flag("stopping");
         view.registered = !words.flag("unregistered");
         if let Some(l) = words.named.get("lifecycle") {
             view.lifecycle = word(l)?;

@@ -3,12 +3,15 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::Request;
+use http::header::DATE;
+use http::{HeaderValue, Request};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
 use tonic_health::ServingStatus;
 use tower::Service;
+use tower::layer::util::{Identity, Stack};
+use tower::util::MapResponseLayer;
 
 use crate::{Health, Incoming, Shutdown};
 
@@ -113,8 +116,20 @@ impl Server {
     }
 }
 
-fn transport() -> tonic::transport::Server {
+type Reply = http::Response<Body>;
+type Undated = Stack<MapResponseLayer<fn(Reply) -> Reply>, Identity>;
+
+/// Dates the answers to nothing in particular: gRPC does not look, and the real time of day would
+/// make two runs of one simulation differ.
+fn undated(mut reply: Reply) -> Reply {
+    let never = HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT");
+    reply.headers_mut().insert(DATE, never);
+    reply
+}
+
+fn transport() -> tonic::transport::Server<Undated> {
     tonic::transport::Server::builder()
+        .layer(MapResponseLayer::new(undated as fn(Reply) -> Reply))
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

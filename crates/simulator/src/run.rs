@@ -86,11 +86,12 @@ impl Run {
     /// # Errors
     /// The simulation itself could not be set up.
     pub fn execute(self) -> anyhow::Result<Verdict> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()?;
-        runtime.block_on(self.run())
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true);
+        // Who of several waiters goes first is tokio's own choice, and must be the seed's.
+        #[cfg(tokio_unstable)]
+        builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&self.seed.to_le_bytes()));
+        builder.build()?.block_on(self.run())
     }
 
     async fn run(self) -> anyhow::Result<Verdict> {

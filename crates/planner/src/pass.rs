@@ -183,7 +183,7 @@ impl Lists {
                     lists.moving.push(shard);
                 }
                 let leader = world.standing(facts.leader);
-                if !leader.may_lead() {
+                if !leader.may_lead() || world.leader_halted(shard).is_some() {
                     lists.leaderless.push(shard);
                     continue;
                 }

@@ -327,6 +327,11 @@ impl<'a> World<'a> {
         self.snapshot.report(&assignment.shard, id, assignment.generation)
     }
 
+    /// Why a leader whose broker runs cannot serve the shard: its log is damaged, say.
+    pub(crate) fn leader_halted(&self, shard: Ord32) -> Option<&'a str> {
+        self.report(shard, self.shard(shard).leader)?.halted.as_deref()
+    }
+
     /// The stored state; a shard whose leader reports that it serves is active.
     pub(crate) fn state(&self, shard: Ord32) -> ShardState {
         let facts = self.shard(shard);

@@ -1,4 +1,4 @@
-//! Failover: a shard whose leader is lost goes to a replica that is known to hold everything, or
+//! Failover: a shard whose leader is lost, or runs and has halted, goes to a replica that is known to hold everything, or
 //! waits for its broker. An empty copy is named only where the stream is not durable.
 
 use std::cmp::Reverse;
@@ -68,11 +68,18 @@ pub(crate) fn promote(pass: &mut Pass<'_>, shard: Ord32, replica: Ord32) {
         && world.standing(shape.joining) == Standing::Target;
     let (joining, leaving) = if goes_on { (shape.joining, shape.leaving) } else { (NONE, NONE) };
     let record = world.shard(shard).assignment.and_then(|a| a.move_.clone());
-    let detail = format!(
-        "{} is lost and {} holds everything",
-        world.name(shape.leader),
-        world.name(replica)
-    );
+    let detail = match world.leader_halted(shard) {
+        Some(why) => format!(
+            "{} halted ({why}) and {} holds everything",
+            world.name(shape.leader),
+            world.name(replica)
+        ),
+        None => format!(
+            "{} is lost and {} holds everything",
+            world.name(shape.leader),
+            world.name(replica)
+        ),
+    };
     let draft = Draft {
         step: Step::Promote,
         reason: Reason::Marker(MarkerReason::Failover),
@@ -90,13 +97,15 @@ pub(crate) fn promote(pass: &mut Pass<'_>, shard: Ord32, replica: Ord32) {
 
 fn without_replica(pass: &mut Pass<'_>, shard: Ord32) {
     let world = &pass.world;
-    if !world.stream_of(shard).stream.durable {
+    let broker_is_gone = !world.standing(world.shard(shard).leader).may_lead();
+    if broker_is_gone && !world.stream_of(shard).stream.durable {
         return place::leader(pass, shard, MarkerReason::Failover);
     }
     let leader = world.shard(shard).leader;
-    let owner = match leader {
-        NONE => "its leader is lost".to_owned(),
-        b => format!("its leader {} is lost", world.name(b)),
+    let owner = match (leader, world.leader_halted(shard)) {
+        (NONE, _) => "its leader is lost".to_owned(),
+        (b, None) => format!("its leader {} is lost", world.name(b)),
+        (b, Some(why)) => format!("its leader {} halted ({why})", world.name(b)),
     };
     let followers: Vec<&str> = world.followers(shard).iter().map(|b| world.name(*b)).collect();
     if followers.is_empty() {

@@ -34,7 +34,8 @@ impl Trouble {
     /// Mends what is due, breaks the next thing if its time has come.
     pub(crate) fn step(&mut self, fleet: &mut Fleet) -> anyhow::Result<()> {
         let now = Instant::now();
-        let (due, left) = std::mem::take(&mut self.broken).into_iter().partition(|(at, _)| *at <= now);
+        let (due, left) =
+            std::mem::take(&mut self.broken).into_iter().partition(|(at, _)| *at <= now);
         self.broken = left;
         for (_, broken) in Vec::from_iter::<Vec<_>>(due) {
             mend(fleet, broken)?;

@@ -143,9 +143,10 @@ impl Invariants {
     fn take_told(&mut self, change: &Change) {
         let prefix = format!("{}/brokers/", self.keys.root());
         let Some(named) = Keys::broker_and_shard_under(&prefix, &change.key) else { return };
-        let told = change.value.as_deref().and_then(|value| {
-            evenkeel_model::decode::<BrokerShard>(&change.key, value).ok()
-        });
+        let told = change
+            .value
+            .as_deref()
+            .and_then(|value| evenkeel_model::decode::<BrokerShard>(&change.key, value).ok());
         match told {
             Some(told) => self.told.insert(named, told.assignment.generation),
             None => self.told.remove(&named),
@@ -179,7 +180,12 @@ impl Invariants {
 
     /// What is not as it should be once everything has healed: shards without a full set of live
     /// voters, and moves still under way.
-    pub fn unsettled(&self, shards: usize, replication_factor: usize, live: &BTreeSet<BrokerId>) -> Vec<String> {
+    pub fn unsettled(
+        &self,
+        shards: usize,
+        replication_factor: usize,
+        live: &BTreeSet<BrokerId>,
+    ) -> Vec<String> {
         let mut left = Vec::new();
         if self.assignments.len() != shards {
             left.push(format!("{} of {shards} shards placed", self.assignments.len()));

@@ -124,8 +124,7 @@ impl Work {
         while !self.stop.load(Ordering::Relaxed) {
             let choice = hash::combine(self.plan.seed, hash::combine(number, sequence));
             let shard = u32::try_from(choice % u64::from(self.plan.shards.max(1))).unwrap_or(0);
-            let records: Vec<String> =
-                (0..3).map(|n| format!("{number}-{sequence}-{n}")).collect();
+            let records: Vec<String> = (0..3).map(|n| format!("{number}-{sequence}-{n}")).collect();
             let payloads = records.iter().map(|r| r.clone().into()).collect();
             let result = producer.publish(shard, payloads).await;
             lock(&self.ledger).take(&producer.stream().shard(shard), records, result);
@@ -165,7 +164,9 @@ impl Ledger {
         let offsets = self.acknowledged.entry(shard.clone()).or_default();
         for (offset, record) in published.offsets.into_iter().zip(records) {
             if let Some(other) = offsets.insert(offset, record.clone()) {
-                self.faults.push(format!("{shard}: offset {offset} acknowledged for {other} and {record}"));
+                self.faults.push(format!(
+                    "{shard}: offset {offset} acknowledged for {other} and {record}"
+                ));
             }
         }
     }
@@ -194,7 +195,8 @@ impl Ledger {
         for (offset, record) in self.acknowledged.get(shard).into_iter().flatten() {
             if found.get(record) != Some(offset) {
                 let at = found.get(record);
-                self.faults.push(format!("{shard}: {record} acknowledged at {offset}, read at {at:?}"));
+                self.faults
+                    .push(format!("{shard}: {record} acknowledged at {offset}, read at {at:?}"));
             }
         }
     }

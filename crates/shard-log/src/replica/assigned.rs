@@ -46,18 +46,35 @@ impl Replica {
         self.lag = None;
         let generation = assignment.generation;
         let next = assignment.clone();
+        let opens =
+            role == Some(Role::Leader) && !goes_on && self.memo.promised.generation < generation;
+        let me = self.me.to_string();
+        if opens {
+            self.refuse_acks("a newer term was promised");
+        }
         if let Err(e) = self.save_memo(|memo| {
             memo.held = Some(next);
             memo.level_at = level_at;
             memo.trusted |= born_trusted;
             memo.larger_before = larger_before;
+            // With the promise to itself in the same write: each waits for the disk.
+            if goes_on {
+                memo.promised = Term::new(generation, 1);
+            } else if opens {
+                memo.promised = first_opening(generation, memo.trusted);
+                memo.promised_to = Some(me);
+            }
         }) {
             self.step_down();
             self.unsaved = Some(assignment);
             return Err(e);
         }
         match role {
-            Some(Role::Leader) if goes_on => self.go_on(Term::new(generation, 1)),
+            Some(Role::Leader) if goes_on => self.go_on(),
+            Some(Role::Leader) if opens => {
+                self.ask_for_promises();
+                Ok(())
+            }
             Some(Role::Leader) => self.begin_opening(),
             _ => Ok(()),
         }
@@ -128,15 +145,10 @@ impl Replica {
         if self.memo.drained_at == generation && promised.generation == generation {
             return self.resume_drained(promised);
         }
-        let opening = if promised.generation == generation {
-            promised.opening + 1
-        } else if self.memo.trusted {
-            1
-        } else {
-            // On a disk that was replaced, earlier openings are forgotten and not to be repeated.
-            FORGETFUL_OPENING
-        };
-        self.open_as(Term::new(generation, opening))
+        if promised.generation == generation {
+            return self.open_as(Term::new(generation, promised.opening + 1));
+        }
+        self.open_as(first_opening(generation, self.memo.trusted))
     }
 
     /// Promises `term` to itself, and asks the others.
@@ -147,18 +159,29 @@ impl Replica {
             memo.promised = term;
             memo.promised_to = Some(me);
         })?;
+        self.ask_for_promises();
+        Ok(())
+    }
+
+    /// Begins to open the term that it promised to itself.
+    fn ask_for_promises(&mut self) {
         let position = self.log.position();
         let held = self.memo.held.as_ref();
         let voters = held.into_iter().flat_map(Assignment::voters).cloned().collect();
         let before = self.memo.larger_before.clone();
-        let mut opening = Opening::new(term, &self.me, [voters, before]);
+        let mut opening = Opening::new(self.memo.promised, &self.me, [voters, before]);
         opening.granted(self.me.clone(), position, self.memo.trusted);
         self.stance = Stance::Opening(opening);
-        Ok(())
     }
 
     /// Whether the held assignment fences its leader.
     pub(super) fn is_fenced(&self) -> bool {
         self.memo.held.as_ref().is_some_and(|a| a.state == ShardState::Draining)
     }
+}
+
+/// The first term in which a leader opens a generation that it promised to nobody yet.
+fn first_opening(generation: u64, trusted: bool) -> Term {
+    // On a disk that was replaced, earlier openings are forgotten and not to be repeated.
+    Term::new(generation, if trusted { 1 } else { FORGETFUL_OPENING })
 }

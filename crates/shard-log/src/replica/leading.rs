@@ -85,9 +85,9 @@ impl Replica {
         Ok(())
     }
 
-    /// Leads on in the next generation.
-    pub(super) fn go_on(&mut self, term: Term) -> Result<(), LogError> {
-        self.save_memo(|memo| memo.promised = term)?;
+    /// Leads on in the next generation, whose first term it has promised to itself.
+    pub(super) fn go_on(&mut self) -> Result<(), LogError> {
+        let term = self.memo.promised;
         self.lead(term)?;
         if let Stance::Leading(leading) = &self.stance
             && leading.term != term

@@ -1,7 +1,7 @@
-//! The configuration page holds the tables of the code.
+//! The configuration page holds the tables of the code, and the sample files hold known keys.
 
 use evenkeel_runtime::Settings;
-use evenkeel_runtime::config::table;
+use evenkeel_runtime::config::{Sources, load, table};
 
 fn holds<C: Settings>() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
@@ -19,4 +19,19 @@ fn the_configuration_page_is_what_the_services_print() {
     holds::<evenkeel_load_manager::config::Config>();
     holds::<evenkeel_broker_agent::config::Config>();
     holds::<evenkeel_migrator::config::Config>();
+}
+
+fn sample_is_valid<C: Settings>() {
+    let file = format!("{}/../../deploy/config/{}.yaml", env!("CARGO_MANIFEST_DIR"), C::SERVICE);
+    let sources = Sources { file: Some(file.into()), ..Sources::default() };
+    if let Err(error) = load::<C>(&sources) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_sample_configurations_are_valid() {
+    sample_is_valid::<evenkeel_load_manager::config::Config>();
+    sample_is_valid::<evenkeel_broker_agent::config::Config>();
+    sample_is_valid::<evenkeel_migrator::config::Config>();
 }

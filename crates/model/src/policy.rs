@@ -270,7 +270,7 @@ fn offending_field(policy: &Policy, patch: &Value) -> String {
         match value {
             Value::Object(map) => {
                 for (key, value) in map {
-                    leaves(value, &[path, &[key.clone()]].concat(), out);
+                    leaves(value, &[path, std::slice::from_ref(key)].concat(), out);
                 }
             }
             other => out.push((path.to_vec(), other.clone())),

@@ -11,6 +11,7 @@ use evenkeel_model::{
     decode,
 };
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::duties::{Duties, Refused};
 use crate::host::ShardHost;
@@ -20,6 +21,10 @@ use crate::switchover::Switchovers;
 
 /// Changes taken in at once.
 const BATCH_MAX: usize = 1024;
+
+/// Shards that act on what they are told at once. Each waits for the disk, which has many
+/// requests done in the time of one.
+const APPLYING_MAX: usize = 32;
 
 /// This broker's own registration as the store shows it.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,23 +110,33 @@ impl Watching {
     async fn act_on(&self, duties: &mut Duties, changes: Vec<Change>) -> Vec<Fact> {
         let told = self.keys.broker_shards(&self.me);
         let mut facts = Vec::new();
+        let mut applying = Applying::default();
         for change in changes {
             match change {
                 Change::Put(entry) => match Keys::shard_under(&told, &entry.key) {
-                    Some(shard) => self.act(duties, &shard, &entry).await,
+                    Some(shard) => {
+                        if let Some(told) = self.admit(duties, &shard, &entry) {
+                            applying.begin(&self.host, told).await;
+                        }
+                    }
                     None => facts.extend(self.learned(&entry)),
                 },
                 Change::Delete { key, revision } => match Keys::shard_under(&told, &key) {
-                    Some(shard) => self.release(duties, &shard).await,
+                    Some(shard) => {
+                        applying.finish().await;
+                        self.release(duties, &shard).await;
+                    }
                     None => facts.extend(self.forgotten(&key, revision)),
                 },
                 Change::Reset => {}
             }
         }
+        applying.finish().await;
         facts
     }
 
-    async fn act(&self, duties: &mut Duties, shard: &ShardKey, entry: &Entry) {
+    /// What the host is to act on, if it is news.
+    fn admit(&self, duties: &mut Duties, shard: &ShardKey, entry: &Entry) -> Option<BrokerShard> {
         let told = decode::<BrokerShard>(&entry.key, &entry.value)
             .map_err(|e| Refused::Unreadable(e.to_string()));
         match told.and_then(|told| duties.admit(shard, &told).map(|new| new.then_some(told))) {
@@ -131,12 +146,13 @@ impl Watching {
                 self.switchovers.told(&self.me, &told.assignment);
                 // Before the host can report about it.
                 self.held.send_if_modified(|held| held.insert(shard.clone()));
-                self.host.apply(told).await;
+                Some(told)
             }
-            Ok(None) => {}
+            Ok(None) => None,
             Err(refused) => {
                 metrics::assignment_refused(&refused);
                 tracing::warn!(%shard, reason = refused.label(), %refused, "assignment refused");
+                None
             }
         }
     }
@@ -197,6 +213,30 @@ impl Watching {
             return Some(Fact::LoadManager(None));
         }
         (key == self.keys.migrator_leader()).then_some(Fact::Migrator(None))
+    }
+}
+
+/// Shards that act on what they are told; one shard on one thing after the other.
+#[derive(Default)]
+struct Applying {
+    tasks: JoinSet<()>,
+    shards: BTreeSet<ShardKey>,
+}
+
+impl Applying {
+    async fn begin(&mut self, host: &Arc<dyn ShardHost>, told: BrokerShard) {
+        let shard = told.assignment.shard.clone();
+        if self.shards.contains(&shard) || self.shards.len() >= APPLYING_MAX {
+            self.finish().await;
+        }
+        self.shards.insert(shard);
+        let host = host.clone();
+        self.tasks.spawn(async move { host.apply(told).await });
+    }
+
+    async fn finish(&mut self) {
+        self.shards.clear();
+        std::mem::take(&mut self.tasks).join_all().await;
     }
 }
 

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use evenkeel_model::{BrokerShard, Generation, ShardKey};
 use evenkeel_runtime::Clock;
 use evenkeel_shard_log::{LogConfig, ReplicaConfig};
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::{RwLock, watch};
 use tokio::time::Instant;
 
 use super::{
@@ -65,7 +65,7 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
         surroundings: context.surroundings,
         record_max_bytes: context.log.record_max_bytes as usize,
         shards: Mutex::default(),
-        changing: AsyncMutex::new(()),
+        changing: RwLock::new(()),
     });
     let server = Answering::server(&hosted);
     OpenHost {
@@ -81,8 +81,9 @@ struct Hosted {
     surroundings: Arc<dyn Surroundings>,
     record_max_bytes: usize,
     shards: Mutex<BTreeMap<ShardKey, Arc<Shard>>>,
-    /// Held while a shard is opened, closed or erased.
-    changing: AsyncMutex<()>,
+    /// Held alone while a shard is opened, closed or erased, and shared while those that are open
+    /// are told something, which waits for the disk: many at once finish sooner.
+    changing: RwLock<()>,
 }
 
 impl Hosted {
@@ -95,14 +96,17 @@ impl Hosted {
     }
 
     async fn apply(self: &Arc<Self>, told: BrokerShard) {
-        let _changing = self.changing.lock().await;
         let key = told.assignment.shard.clone();
-        if let Some(shard) = self.shard(&key)
-            && shard.apply(&told)
-        {
+        let apply = || self.shard(&key).is_some_and(|shard| shard.apply(&told));
+        let shared = self.changing.read().await;
+        if apply() {
             return;
         }
-        self.open(key, told);
+        drop(shared);
+        let _alone = self.changing.write().await;
+        if !apply() {
+            self.open(key, told);
+        }
     }
 
     fn open(self: &Arc<Self>, key: ShardKey, told: BrokerShard) {
@@ -116,7 +120,7 @@ impl Hosted {
         tokio::spawn(async move {
             tokio::time::sleep(REOPEN_AFTER).await;
             let Some(hosted) = hosted.upgrade() else { return };
-            let _changing = hosted.changing.lock().await;
+            let _changing = hosted.changing.write().await;
             let is_same = hosted.shard(&key).is_some_and(|held| Arc::ptr_eq(&held, &shard));
             if is_same {
                 hosted.open(key, told);
@@ -137,7 +141,7 @@ impl ShardHost for BuiltinHost {
     }
 
     async fn release(&self, shard: &ShardKey) {
-        let _changing = self.hosted.changing.lock().await;
+        let _changing = self.hosted.changing.write().await;
         let released = self.hosted.held().remove(shard);
         if let Some(released) = released {
             released.close();
@@ -145,7 +149,7 @@ impl ShardHost for BuiltinHost {
     }
 
     async fn erase(&self, shard: &ShardKey) {
-        let _changing = self.hosted.changing.lock().await;
+        let _changing = self.hosted.changing.write().await;
         if self.hosted.shard(shard).is_some() {
             return;
         }
@@ -233,7 +237,7 @@ impl ShardHost for BuiltinHost {
     }
 
     async fn close(&self) {
-        let _changing = self.hosted.changing.lock().await;
+        let _changing = self.hosted.changing.write().await;
         let shards = std::mem::take(&mut *self.hosted.held());
         for shard in shards.values() {
             shard.close();

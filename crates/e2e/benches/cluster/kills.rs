@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::figures::{Aim, Figures, Sample};
 use crate::records::Records;
-use crate::{Args, FACTOR, PROGRAM, STREAM};
+use crate::{Args, FACTOR, STREAM};
 
 const PART: &str = "kill -9";
 const SIZE: Size = Size { load_managers: 1, migrators: 1, brokers: 3 };
@@ -69,7 +69,7 @@ async fn one_kill(args: &Args) -> anyhow::Result<Kill> {
     let weight = |broker: &str| if broker == VICTIM { 1000 } else { 1 };
     let flags: Flags =
         ["b1", "b2", "b3"].map(|b| (b.to_owned(), vec![format!("--weight={}", weight(b))])).into();
-    let mut cluster = Cluster::start_with(PROGRAM, EtcdVersion::V3_4, SIZE, flags).await?;
+    let mut cluster = Cluster::start_with(&args.program, EtcdVersion::V3_4, SIZE, flags).await?;
     let killed = kill(args, &mut cluster).await;
     killed.with_context(|| cluster.logs())
 }

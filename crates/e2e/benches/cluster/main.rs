@@ -1,6 +1,6 @@
 //! Benches over real processes and a real etcd: `cargo bench -p evenkeel-e2e --bench cluster`,
 //! with `-- --json` for JSON and `-- --only moves,kills` for some of them. Needs etcd 3.4 in PATH
-//! or named by `EVENKEEL_ETCD_34`.
+//! or named by `EVENKEEL_ETCD_34`. `--program FILE` measures another build.
 
 mod figures;
 mod kills;
@@ -25,7 +25,6 @@ use figures::Figures;
 use machine::Machine;
 use records::Records;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_evenkeel-under-test");
 const STREAM: &str = "stream/bench/load";
 const FACTOR: u32 = 3;
 
@@ -70,6 +69,9 @@ struct Args {
     /// Shards led by the broker that is killed, at least.
     #[arg(long, default_value_t = 300)]
     led: u32,
+    /// The program that the services are started from.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_evenkeel-under-test"))]
+    program: String,
     /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
@@ -108,7 +110,7 @@ async fn run(args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
         steps::run(args, figures).await.context("guarded steps")?;
     }
     if args.wants(Part::Publish) || args.wants(Part::Moves) {
-        let cluster = Cluster::start(PROGRAM, EtcdVersion::V3_4, SIZE).await?;
+        let cluster = Cluster::start(&args.program, EtcdVersion::V3_4, SIZE).await?;
         let measured = load(args, &cluster, figures).await;
         measured.with_context(|| cluster.logs())?;
     }

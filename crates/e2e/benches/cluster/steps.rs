@@ -19,8 +19,8 @@ use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::Args;
 use crate::figures::{Aim, Figures, Sample};
-use crate::{Args, PROGRAM};
 
 const PART: &str = "steps";
 const BROKERS: [&str; 3] = ["b1", "b2", "b3"];
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const IN_FLIGHT: usize = 32;
 
 pub(crate) async fn run(args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
-    let cluster = Cluster::start(PROGRAM, EtcdVersion::V3_4, SIZE).await?;
+    let cluster = Cluster::start(&args.program, EtcdVersion::V3_4, SIZE).await?;
     let store = Store::open(StoreConfig::urls([cluster.etcd.url()]))?;
     let keys = Keys::default();
     cluster.set_policy(&json!({ "settle_ms": 0 })).await?;

@@ -43,6 +43,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 5;
 
+/// Before the records are fetched that came while the ones before them were verified.
+const TAIL: Duration = Duration::from_millis(50);
+
 /// What a copy needs around it. Cheap to clone.
 #[derive(Clone)]
 pub struct Destination {
@@ -71,6 +74,15 @@ enum Failed {
     Source(String),
     #[error(transparent)]
     Here(#[from] ShardError),
+}
+
+/// How an attempt came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Everything that the source had is here.
+    Level,
+    /// This replica is near enough to its leader for that to ship the rest itself.
+    Fed,
 }
 
 impl Failed {
@@ -134,11 +146,16 @@ impl Pull {
         loop {
             let before = self.bytes;
             let failed = match self.attempt(&mut started).await {
-                // Near enough to the leader for it to ship the rest itself.
-                Err(Failed::Here(ShardError::TakesNoCopy)) if self.learns() == Some(true) => {
-                    return self.level();
+                Ok(Ended::Fed) => return self.level(),
+                Ok(Ended::Level) if self.bytes == before => return self.level(),
+                // What came while this was verified may again be more than the leader ships by
+                // itself: go on until it does, or until nothing comes.
+                Ok(Ended::Level) => {
+                    failures = 0;
+                    self.verify_from = self.position.end_offset;
+                    sleep(TAIL).await;
+                    continue;
                 }
-                Ok(()) => return self.level(),
                 Err(failed) => failed,
             };
             failures = if self.bytes > before { 1 } else { failures + 1 };
@@ -188,7 +205,7 @@ impl Pull {
         Ok(())
     }
 
-    async fn attempt(&mut self, started: &mut bool) -> Result<(), Failed> {
+    async fn attempt(&mut self, started: &mut bool) -> Result<Ended, Failed> {
         self.learner().await?;
         self.position = self.to.host.copy_position(&self.order.shard).await?;
         if !std::mem::replace(started, true) {
@@ -201,8 +218,13 @@ impl Pull {
         let mut chunks = client.pull(ReceiverStream::new(requests)).await?.into_inner();
         self.ledger.restart();
         self.note("running", String::new());
-        self.receive(&asks, &mut chunks).await?;
-        self.verify(client).await
+        let ended = match self.receive(&asks, &mut chunks).await {
+            Ok(()) => Ended::Level,
+            Err(Failed::Here(ShardError::TakesNoCopy)) if self.learns() == Some(true) => Ended::Fed,
+            Err(failed) => return Err(failed),
+        };
+        self.verify(client).await?;
+        Ok(ended)
     }
 
     /// Waits until this broker knows that it is to be copied to.

@@ -137,8 +137,7 @@ impl Hosted {
             }
             let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
             if learns && replica.is_level() {
-                // The leader feeds it from here on, and this is a repetition.
-                return Ok(replica.log().synced_end());
+                return Err(ShardError::TakesNoCopy);
             }
             let blocking = self.equipment.disks.is_blocking();
             off_the_runtime(blocking, || change(now, replica)).map_err(copy_error)

@@ -5,31 +5,31 @@ pub mod refusal;
 
 /// Administration, served by the load manager.
 pub mod admin {
-    #![expect(missing_docs, reason = "generated; the proto files hold the documentation")]
+    #![expect(clippy::too_many_lines, reason = "generated")]
     tonic::include_proto!("evenkeel.admin.v1");
 }
 
 /// Bulk copies between brokers.
 pub mod copy {
-    #![expect(missing_docs, reason = "generated; the proto files hold the documentation")]
+    #![expect(clippy::too_many_lines, reason = "generated")]
     tonic::include_proto!("evenkeel.copy.v1");
 }
 
 /// Clients' data, served by the brokers.
 pub mod data {
-    #![expect(missing_docs, reason = "generated; the proto files hold the documentation")]
+    #![expect(clippy::too_many_lines, reason = "generated")]
     tonic::include_proto!("evenkeel.data.v1");
 }
 
 /// The migrator's sessions and questions.
 pub mod migrations {
-    #![expect(missing_docs, reason = "generated; the proto files hold the documentation")]
+    #![expect(clippy::too_many_lines, reason = "generated")]
     tonic::include_proto!("evenkeel.migrations.v1");
 }
 
 /// Replication between brokers.
 pub mod replication {
-    #![expect(missing_docs, reason = "generated; the proto files hold the documentation")]
+    #![expect(clippy::too_many_lines, reason = "generated")]
     tonic::include_proto!("evenkeel.replication.v1");
 }
 

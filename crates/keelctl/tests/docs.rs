@@ -5,7 +5,7 @@ use evenkeel_runtime::config::{Sources, load, table};
 
 fn holds<C: Settings>() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
-    let page = std::fs::read_to_string(path).unwrap();
+    let page = std::fs::read_to_string(path).unwrap_or_default();
     let section = format!("## {}\n\n{}", C::SERVICE, table::<C>());
     assert!(
         page.contains(section.trim_end()),

@@ -27,7 +27,7 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     pub(crate) fn new(seed: u64, every: Duration) -> Self {
-        let rng = StdRng::seed_from_u64(seed ^ 0x7472_6f75_626c_65);
+        let rng = StdRng::seed_from_u64(seed ^ 0x0074_726f_7562_6c65);
         Self { rng, broken: Vec::new(), next: Instant::now() + every, every }
     }
 

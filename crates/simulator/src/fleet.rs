@@ -117,7 +117,7 @@ impl Fleet {
             policy: self.scenario.policy.clone(),
             ..Default::default()
         };
-        spawn(name, async move { evenkeel_load_manager::run(config, env).await })
+        spawn(name, Box::pin(evenkeel_load_manager::run(config, env)))
     }
 
     fn migrator(&self, name: &str, env: Environment) -> JoinHandle<()> {
@@ -126,7 +126,7 @@ impl Fleet {
             listen: "0.0.0.0:7200".to_owned(),
             ..Default::default()
         };
-        spawn(name, async move { evenkeel_migrator::run(config, env).await })
+        spawn(name, evenkeel_migrator::run(config, env))
     }
 
     fn agent(&mut self, name: &str, env: Environment) -> anyhow::Result<JoinHandle<()>> {

@@ -3,7 +3,10 @@
 use evenkeel_simulator::{Run, Scenario};
 
 fn good(scenario: Scenario, seed: u64) -> u64 {
-    let verdict = Run { scenario, seed }.execute().unwrap();
+    let verdict = match (Run { scenario, seed }).execute() {
+        Ok(verdict) => verdict,
+        Err(error) => panic!("seed {seed}: {error:#}"),
+    };
     assert!(verdict.is_good(), "seed {seed}\n{verdict}");
     assert!(verdict.acknowledged > 0, "seed {seed}: nothing was published\n{verdict}");
     verdict.trace

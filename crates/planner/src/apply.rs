@@ -142,12 +142,17 @@ pub fn settle(snapshot: &mut Snapshot) {
     }
 }
 
-/// Whether something is under way for the shard, or its reports speak of another generation.
+/// Whether something is under way for the shard, a follower is behind, or its reports speak of
+/// another generation.
 fn needs_reports(snapshot: &Snapshot, a: &Assignment) -> bool {
     let current = |r: &ShardReport| r.generation == a.generation;
+    let behind = |r: &ShardReport| current(r) && !r.caught_up && a.followers.contains(&r.broker);
     a.is_moving()
         || a.state == ShardState::Assigning
-        || snapshot.reports.get(&a.shard).is_some_and(|reports| !reports.iter().any(current))
+        || snapshot
+            .reports
+            .get(&a.shard)
+            .is_some_and(|reports| !reports.iter().any(current) || reports.iter().any(behind))
 }
 
 fn settled_reports(

@@ -7,10 +7,10 @@ use evenkeel_model::{Millis, MoveReason, ShardLoad};
 
 use crate::decision::WaitingOn;
 use crate::globs;
-use crate::moves::fits_brokers;
+use crate::moves::{Way, fits_brokers};
 use crate::pass::Pass;
 use crate::phases::rebalance::begin;
-use crate::phases::rebalance::pick::{Moved, Pick, way_if_allowed};
+use crate::phases::rebalance::pick::{Asked, Pick, way_if_allowed};
 use crate::phases::rebalance::totals::{Led, keeps_stream_even};
 use crate::scores::{fresh, topic_load};
 use crate::stats::{LoadClass, Spread};
@@ -18,7 +18,7 @@ use crate::world::Ord32;
 
 const HOUR_MS: Millis = 3_600_000;
 
-pub(crate) fn run(pass: &mut Pass<'_>, moved: &mut Moved) {
+pub(crate) fn run(pass: &mut Pass<'_>, asked: &mut Asked) {
     let policy = &pass.world.policy.rebalancing;
     let active = &pass.world.groups[0].targets;
     if active.len() < (policy.min_brokers_for_rebalance as usize).max(2) {
@@ -29,7 +29,7 @@ pub(crate) fn run(pass: &mut Pass<'_>, moved: &mut Moved) {
     if spread.cv_percent() < policy.cv_threshold() - 1e-9 {
         return;
     }
-    let Some(pick) = lightest(pass, moved, &spread) else { return };
+    let Some(pick) = lightest(pass, asked, &spread) else { return };
     let detail = format!(
         "scores vary by {:.1} % and the threshold is {} %",
         spread.cv_percent(),
@@ -72,7 +72,7 @@ fn too_soon(pass: &Pass<'_>) -> Option<String> {
 }
 
 /// The lightest shard that may go from the most loaded broker to the least loaded one.
-fn lightest(pass: &Pass<'_>, moved: &mut Moved, spread: &Spread) -> Option<Pick> {
+fn lightest(pass: &Pass<'_>, asked: &mut Asked, spread: &Spread) -> Option<Pick> {
     let score = |b: Ord32| pass.scores.score(b, &pass.tally);
     let known = pass.world.groups[0].targets.iter().copied().filter(|b| pass.scores.is_known(*b));
     let mut order: Vec<Ord32> = known.collect();
@@ -91,11 +91,12 @@ fn lightest(pass: &Pass<'_>, moved: &mut Moved, spread: &Spread) -> Option<Pick>
                 .filter(|c| keeps_stream_even(pass, c.shard, from, to))
                 .filter(|c| c.takes > 0.0 && c.takes < score(from) - score(to))
                 .filter_map(|c| way_if_allowed(pass, c.shard, to).map(|way| (c, way)))
+                .filter(|(_, way)| *way != Way::Copy || asked.away.is_none())
                 .filter(|(c, way)| fits_brokers(pass, c.shard, to, *way))
                 .min_by(|(a, x), (b, y)| {
                     x.cmp(y)
                         .then(a.load.total_cmp(&b.load))
-                        .then(moved.rank(pass, a.shard).cmp(&moved.rank(pass, b.shard)))
+                        .then(asked.moved.rank(pass, a.shard).cmp(&asked.moved.rank(pass, b.shard)))
                         .then(a.shard.cmp(&b.shard))
                 });
             if let Some((candidate, _)) = best {

@@ -15,8 +15,8 @@ use crate::decision::WaitingOn;
 use crate::moves::{start_leader_move, wait_for_broker};
 use crate::pass::{Pass, resting};
 use crate::slots::Pool;
-use crate::world::{Ord32, Standing};
-use pick::{Moved, Pick};
+use crate::world::{BrokerFacts, Ord32, Standing, World};
+use pick::{Asked, Hold, Moved, Pick};
 
 /// What an objective said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +32,31 @@ enum Wish {
 pub(crate) fn run(pass: &mut Pass<'_>) {
     let policy = &pass.world.policy.rebalancing;
     let (leaders, load) = (policy.leaders, policy.enabled);
-    let mut moved = Moved::default();
-    if leaders && pass.switches.stream_tiers && streams::run(pass, &mut moved) != Wish::Nothing {
+    let mut asked =
+        Asked { moved: Moved::default(), away: away(&pass.world), catching_up: Vec::new() };
+    if leaders && pass.switches.stream_tiers && streams::run(pass, &mut asked) != Wish::Nothing {
         return;
     }
     if load {
-        load::run(pass, &mut moved);
+        load::run(pass, &mut asked);
     } else if leaders {
-        totals::run(pass, &mut moved);
+        totals::run(pass, &mut asked);
     }
+}
+
+/// Why no copy is made for balance: a broker is restarting, or has not been gone for so long that its
+/// copies would be restored. What is uneven now may be even when it is back.
+fn away(world: &World<'_>) -> Option<String> {
+    let delay = world.policy.restore_after_ms;
+    let back = |b: &&BrokerFacts<'_>| match b.standing {
+        Standing::Draining => b.view.is_some_and(|v| v.stopping),
+        Standing::Leaving | Standing::Lost => {
+            b.view.is_some_and(|v| world.now.saturating_sub(v.since_ms) <= delay)
+        }
+        Standing::Target | Standing::Unregistered => false,
+    };
+    let first = world.brokers.iter().filter(|_| delay > 0).find(back)?;
+    Some(format!("{} may come back, and no copy is made for balance until then", first.id))
 }
 
 /// Whether a shard may be moved to even something out: it is served by a live broker, nothing is
@@ -74,13 +90,19 @@ fn begin(pass: &mut Pass<'_>, pick: Pick, reason: MoveReason, detail: String) ->
     Wish::Moves
 }
 
-/// Says that a wanted move waits only for a broker's slot.
-fn limited(pass: &mut Pass<'_>, shard: Option<Ord32>) -> Wish {
-    match shard {
-        Some(shard) => {
-            wait_for_broker(pass, shard);
-            Wish::Held
+/// Says that a wanted move is held, if one is.
+fn held(pass: &mut Pass<'_>, asked: &Asked, held: Option<(Ord32, Hold)>) -> Wish {
+    match held {
+        None => return Wish::Nothing,
+        Some((shard, Hold::Broker)) => wait_for_broker(pass, shard),
+        Some((shard, Hold::Away)) => {
+            let detail = asked.away.clone().unwrap_or_default();
+            pass.wait(shard, WaitingOn::RestoreDelay, detail);
         }
-        None => Wish::Nothing,
+        Some((shard, Hold::Behind)) => {
+            let detail = "a follower would take over and is not level yet".to_owned();
+            pass.wait(shard, WaitingOn::CopyBehind, detail);
+        }
     }
+    Wish::Held
 }

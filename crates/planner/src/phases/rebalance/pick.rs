@@ -7,7 +7,7 @@ use evenkeel_model::{Millis, MoveOutcome};
 use crate::moves::{Way, fits_brokers, way_to};
 use crate::pass::{Pass, gave_up};
 use crate::phases::rebalance::is_movable;
-use crate::world::Ord32;
+use crate::world::{Ord32, World};
 use crate::zones::{span_after_move, span_now};
 
 /// A shard and where its leader is to go.
@@ -44,6 +44,26 @@ impl Moved {
     }
 }
 
+/// What the objectives of one pass share.
+pub(crate) struct Asked {
+    pub(crate) moved: Moved,
+    /// Why no copy is made for balance now.
+    pub(crate) away: Option<String>,
+    /// Destinations that follow some candidate and will soon be level with it.
+    pub(crate) catching_up: Vec<Ord32>,
+}
+
+/// What holds a move that an objective would like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The limit on copies per broker.
+    Broker,
+    /// A broker that may come back.
+    Away,
+    /// A follower that will soon be level: a copy of another shard would be for nothing.
+    Behind,
+}
+
 /// What makes one move better than another that serves the objective equally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Merit {
@@ -55,33 +75,40 @@ struct Merit {
     moved: u8,
 }
 
+/// What moves may take, from least to most: what costs no bytes comes first wherever it serves the
+/// objective.
+pub(crate) const ROUNDS: [Way; 3] = [Way::Transfer, Way::Copy, Way::Follower];
+
 /// Collects candidates and keeps the best.
 pub(crate) struct Picker<'m> {
-    moved: &'m mut Moved,
-    /// Whether followers that have still to catch up are considered.
-    behind: bool,
+    asked: &'m mut Asked,
+    /// The most that a move may take.
+    most: Way,
     best: Option<Merit>,
     finalists: Vec<Pick>,
-    /// A shard that only the limit on copies per broker held back.
-    pub(crate) limited: Option<Ord32>,
+    /// The first shard that was held back, and by what.
+    pub(crate) held: Option<(Ord32, Hold)>,
 }
 
 impl<'m> Picker<'m> {
-    pub(crate) fn new(moved: &'m mut Moved, behind: bool) -> Self {
-        Self { moved, behind, best: None, finalists: Vec::new(), limited: None }
+    pub(crate) fn new(asked: &'m mut Asked, most: Way) -> Self {
+        Self { asked, most, best: None, finalists: Vec::new(), held: None }
     }
 
     /// Considers moving the leader of `shard` to `to`, which the objective would like.
     pub(crate) fn consider(&mut self, pass: &Pass<'_>, shard: Ord32, to: Ord32) {
+        if self.most == Way::Transfer && !pass.world.followers(shard).contains(&to) {
+            return;
+        }
         let Some(way) = way_if_allowed(pass, shard, to) else { return };
-        if way == Way::Follower && !self.behind {
+        if let Some(hold) = self.hold(pass, shard, to, way) {
+            self.held = self.held.or(Some((shard, hold)));
             return;
         }
-        if !fits_brokers(pass, shard, to, way) {
-            self.limited = self.limited.or(Some(shard));
+        if way > self.most {
             return;
         }
-        let moved = self.moved.rank(pass, shard);
+        let moved = self.asked.moved.rank(pass, shard);
         let leads = |b: Ord32| pass.tally.leaders[b as usize];
         let merit = Merit {
             moved_recently: moved == 2,
@@ -102,11 +129,38 @@ impl<'m> Picker<'m> {
         self.finalists.push(Pick { shard, to });
     }
 
+    fn hold(&mut self, pass: &Pass<'_>, shard: Ord32, to: Ord32, way: Way) -> Option<Hold> {
+        match way {
+            Way::Transfer => None,
+            Way::Follower => {
+                // The first round sees every follower, so that the second knows them all.
+                let soon = is_catching_up(&pass.world, shard, to);
+                if soon && !self.asked.catching_up.contains(&to) {
+                    self.asked.catching_up.push(to);
+                }
+                soon.then_some(Hold::Behind)
+            }
+            Way::Copy if self.asked.away.is_some() => Some(Hold::Away),
+            Way::Copy if self.asked.catching_up.contains(&to) => Some(Hold::Behind),
+            Way::Copy => (!fits_brokers(pass, shard, to, way)).then_some(Hold::Broker),
+        }
+    }
+
     /// The best candidate; equals are told apart by lot, then by name.
     pub(crate) fn pick(&self, pass: &Pass<'_>) -> Option<Pick> {
         let order = |p: &&Pick| (Reverse(pass.world.lot(p.shard, p.to)), p.shard, p.to);
         self.finalists.iter().min_by_key(order).copied()
     }
+}
+
+/// Whether a follower is on its way to be level: it says how far behind it is, or has only just come
+/// back and has still to say.
+fn is_catching_up(world: &World<'_>, shard: Ord32, follower: Ord32) -> bool {
+    if world.report(shard, follower).is_some() {
+        return true;
+    }
+    let since = world.brokers[follower as usize].view.map_or(Millis::MIN, |v| v.since_ms);
+    world.now.saturating_sub(since) <= world.policy.broker_expiry_ms
 }
 
 /// How a movable shard's leader can go to `to` without losing a zone. A set with a lost member is

@@ -4,21 +4,23 @@
 use evenkeel_model::MoveReason;
 
 use crate::pass::Pass;
-use crate::phases::rebalance::pick::{Moved, Pick, Picker};
-use crate::phases::rebalance::{Wish, begin, limited};
+use crate::phases::rebalance::pick::{Asked, Hold, Pick, Picker, ROUNDS};
+use crate::phases::rebalance::{Wish, begin, held};
 use crate::world::{Ord32, Standing};
 
 /// A difference in parts above which a move pays.
 pub(crate) const WORTH: f64 = 1.0 + 1e-9;
 
-pub(crate) fn run(pass: &mut Pass<'_>, moved: &mut Moved) -> Wish {
+pub(crate) fn run(pass: &mut Pass<'_>, asked: &mut Asked) -> Wish {
     let mut wish = Wish::Nothing;
-    let mut held_by_broker = None;
+    let mut first_held = None;
     for stream in 0..pass.world.streams.len() as Ord32 {
         while is_uneven(pass, stream) {
-            let (pick, limited) = next_move(pass, moved, stream);
-            held_by_broker = held_by_broker.or(limited);
-            let Some(pick) = pick else { break };
+            let (pick, now_held) = next_move(pass, asked, stream);
+            let Some(pick) = pick else {
+                first_held = first_held.or(now_held);
+                break;
+            };
             let detail = describe(pass, stream, pick);
             wish = begin(pass, pick, MoveReason::StreamBalance, detail);
             if wish == Wish::Held {
@@ -26,7 +28,7 @@ pub(crate) fn run(pass: &mut Pass<'_>, moved: &mut Moved) -> Wish {
             }
         }
     }
-    match limited(pass, held_by_broker) {
+    match held(pass, asked, first_held) {
         Wish::Nothing => wish,
         held => held,
     }
@@ -74,29 +76,35 @@ fn is_uneven(pass: &Pass<'_>, stream: Ord32) -> bool {
 }
 
 /// The next move of this stream: from the most to the fewest; where that pair can do nothing, the
-/// next pair that is two apart. Followers that are behind are asked when nobody else can.
-fn next_move(pass: &Pass<'_>, moved: &mut Moved, stream: Ord32) -> (Option<Pick>, Option<Ord32>) {
+/// next pair that is two apart. Any pair that can do it without a copy comes before one that needs
+/// one.
+fn next_move(
+    pass: &Pass<'_>,
+    asked: &mut Asked,
+    stream: Ord32,
+) -> (Option<Pick>, Option<(Ord32, Hold)>) {
     let world = &pass.world;
     let rules = pass.rules();
     let facts = &world.streams[stream as usize];
     let targets = &world.groups[facts.group].targets;
     let levels = Levels::new(targets.iter().map(|b| (*b, rules.excess(stream, *b))));
-    let mut limited = None;
-    for behind in [false, true] {
+    let mut first_held = None;
+    asked.catching_up.clear();
+    for most in ROUNDS {
         for (sources, destinations) in levels.pairs() {
-            let mut picker = Picker::new(moved, behind);
+            let mut picker = Picker::new(asked, most);
             for shard in facts.shards() {
                 if sources.contains(&world.shard(shard).leader) {
                     destinations.iter().for_each(|to| picker.consider(pass, shard, *to));
                 }
             }
-            limited = limited.or(picker.limited);
+            first_held = first_held.or(picker.held);
             if let Some(pick) = picker.pick(pass) {
-                return (Some(pick), limited);
+                return (Some(pick), first_held);
             }
         }
     }
-    (None, limited)
+    (None, first_held)
 }
 
 /// Brokers grouped by how far they are ahead.

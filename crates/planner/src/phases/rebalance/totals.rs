@@ -4,9 +4,9 @@
 use evenkeel_model::MoveReason;
 
 use crate::pass::Pass;
-use crate::phases::rebalance::pick::{Moved, Pick, Picker};
+use crate::phases::rebalance::pick::{Asked, Hold, Pick, Picker, ROUNDS};
 use crate::phases::rebalance::streams::{Levels, WORTH};
-use crate::phases::rebalance::{Wish, begin, limited};
+use crate::phases::rebalance::{Wish, begin, held};
 use crate::world::{NONE, Ord32};
 
 /// Shards by the broker that leads them.
@@ -42,14 +42,14 @@ impl Led {
     }
 }
 
-pub(crate) fn run(pass: &mut Pass<'_>, moved: &mut Moved) -> Wish {
+pub(crate) fn run(pass: &mut Pass<'_>, asked: &mut Asked) -> Wish {
     let mut led = None;
     let mut wish = Wish::Nothing;
     while is_uneven(pass) {
         let led = led.get_or_insert_with(|| Led::new(pass));
-        let (pick, held_by_broker) = next_move(pass, moved, led);
+        let (pick, first_held) = next_move(pass, asked, led);
         let Some(pick) = pick else {
-            return match limited(pass, held_by_broker) {
+            return match held(pass, asked, first_held) {
                 Wish::Nothing => wish,
                 held => held,
             };
@@ -89,12 +89,17 @@ fn is_uneven(pass: &Pass<'_>) -> bool {
     highest - lowest > WORTH
 }
 
-fn next_move(pass: &Pass<'_>, moved: &mut Moved, led: &Led) -> (Option<Pick>, Option<Ord32>) {
+fn next_move(
+    pass: &Pass<'_>,
+    asked: &mut Asked,
+    led: &Led,
+) -> (Option<Pick>, Option<(Ord32, Hold)>) {
     let levels = Levels::new(excesses(pass).into_iter());
-    let mut limited = None;
-    for behind in [false, true] {
+    let mut first_held = None;
+    asked.catching_up.clear();
+    for most in ROUNDS {
         for (sources, destinations) in levels.pairs() {
-            let mut picker = Picker::new(moved, behind);
+            let mut picker = Picker::new(asked, most);
             for (from, to) in pairs(sources, destinations) {
                 for &shard in led.by(from) {
                     if keeps_stream_even(pass, shard, from, to) {
@@ -102,13 +107,13 @@ fn next_move(pass: &Pass<'_>, moved: &mut Moved, led: &Led) -> (Option<Pick>, Op
                     }
                 }
             }
-            limited = limited.or(picker.limited);
+            first_held = first_held.or(picker.held);
             if let Some(pick) = picker.pick(pass) {
-                return (Some(pick), limited);
+                return (Some(pick), first_held);
             }
         }
     }
-    (None, limited)
+    (None, first_held)
 }
 
 fn pairs<'p>(

@@ -21,7 +21,7 @@ pub use table::{check_table, table};
 use layers::{Layers, Origin};
 
 /// Seldom named by a service: read by the runtime itself or by the command line.
-pub const RESERVED_VARIABLES: [&str; 7] = [
+pub const RESERVED_VARIABLES: [&str; 11] = [
     "EVENKEEL_CONFIG",
     "EVENKEEL_LOG",
     "EVENKEEL_LOG_FORMAT",
@@ -29,6 +29,11 @@ pub const RESERVED_VARIABLES: [&str; 7] = [
     "EVENKEEL_MIGRATOR",
     "EVENKEEL_BROKERS",
     "EVENKEEL_OUTPUT",
+    // Of the tests, which start services with whatever they were given themselves.
+    "EVENKEEL_ETCD_34",
+    "EVENKEEL_ETCD_35",
+    "EVENKEEL_E2E_SEEDS",
+    "EVENKEEL_E2E_FIRST_SEED",
 ];
 
 /// One key of a configuration, for its documented table.

@@ -1,5 +1,6 @@
 //! `keelctl drain`: move everything off a broker.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +13,9 @@ use crate::admin::Admin;
 use crate::cli::Global;
 use crate::output::{cell, cells, emit, note, table};
 use crate::{Failure, document};
+
+/// A drain that stands still this long says what it waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which broker, and whether to wait.
 #[derive(Debug, Args)]
@@ -87,6 +91,7 @@ async fn follow(
 ) -> Result<DrainProgress, Failure> {
     let request = WatchDrainRequest { broker: broker.to_owned() };
     let mut last = first;
+    let mut said = String::new();
     tell(&last);
     loop {
         if is_done(&last) {
@@ -102,7 +107,15 @@ async fn follow(
             })
             .await?;
         // The watch ends when the load manager steps down: the next one is asked then.
-        while let Ok(Some(next)) = progress.message().await {
+        loop {
+            let next = match tokio::time::timeout(PATIENCE, progress.message()).await {
+                Ok(Ok(Some(next))) => next,
+                Ok(_) => break,
+                Err(_) => {
+                    said = tell_blockers(&last, said);
+                    continue;
+                }
+            };
             if (next.leaders_left, next.replicas_left) != (last.leaders_left, last.replicas_left) {
                 tell(&next);
             }
@@ -124,6 +137,26 @@ fn tell(p: &DrainProgress) {
         "{} is {}: {} leaders and {} replicas left",
         p.broker, p.lifecycle, p.leaders_left, p.replicas_left
     ));
+}
+
+/// Says what holds a drain up, unless that is what was said last; answers what is said now.
+fn tell_blockers(p: &DrainProgress, said: String) -> String {
+    let mut blockers: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for shard in &p.shards {
+        blockers.entry((&shard.blocker, &shard.detail)).or_default().push(&shard.shard);
+    }
+    let line = |((blocker, detail), shards): (&(&str, &str), &Vec<&str>)| {
+        let first = shards.first().copied().unwrap_or_default();
+        format!("  {} shards, {first} first: {blocker}: {detail}", shards.len())
+    };
+    let now = blockers.iter().map(line).collect::<Vec<_>>().join("\n");
+    if now != said {
+        note(format_args!(
+            "nothing has moved for {} s; what is waited for:\n{now}",
+            PATIENCE.as_secs()
+        ));
+    }
+    now
 }
 
 fn summary(d: &Value) -> String {

@@ -35,6 +35,10 @@ impl Lines {
                 path.display()
             )));
         }
+        if metadata.is_file() && metadata.len() == 0 {
+            let line = format!("{} is empty: there is nothing to publish", path.display());
+            return Err(Failure::Input(line));
+        }
         let name = path.display().to_string();
         let (sender, blocks) = mpsc::channel(8);
         tokio::task::spawn_blocking(move || {
@@ -187,6 +191,9 @@ mod tests {
         file.write_all(b"one\n\nthree\xff\nlast").unwrap();
         let lines = all(Lines::of_file(file.path()).unwrap()).await;
         assert_eq!(lines, [&b"one"[..], b"", b"three\xff", b"last"]);
+        let nothing = tempfile::NamedTempFile::new().unwrap();
+        let empty = Lines::of_file(nothing.path()).err().unwrap().to_string();
+        assert!(empty.ends_with(" is empty: there is nothing to publish"), "{empty}");
         let gone = Lines::of_file(Path::new("/nowhere/x")).err().unwrap().to_string();
         assert!(gone.starts_with("cannot read /nowhere/x: "), "{gone}");
     }

@@ -77,7 +77,7 @@ impl Scale {
     /// Longest wait for any one thing, seconds.
     fn patience(self) -> u64 {
         match self {
-            Self::Small => 90,
+            Self::Small => 150,
             Self::Large => 300,
         }
     }

@@ -72,7 +72,7 @@ fn every_family_lands_in_its_place() {
     let broker = |id: &str, lifecycle: &str, since: i64, seen: i64, incarnation: u64| {
         json!({
             "id": id, "lifecycle": lifecycle, "since_ms": since, "last_seen_ms": seen,
-            "incarnation": incarnation, "registered": lifecycle == "live", "zone": "z1",
+            "incarnation": incarnation, "registered": lifecycle == "live", "stopping": false, "zone": "z1",
             "region": null, "max_shards": null, "weight": 1.0,
             "network_bytes_per_second": null, "disk_bytes_per_second": null, "load": null,
         })

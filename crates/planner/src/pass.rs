@@ -171,6 +171,9 @@ impl Draft {
 impl Lists {
     fn new(world: &World<'_>) -> Self {
         let mut lists = Self::default();
+        // Rare: the reports of every shard are looked up only if there is one.
+        let any_halted =
+            world.snapshot.reports.values().flatten().any(|report| report.halted.is_some());
         for stream in &world.streams {
             let factor = stream.factor();
             for shard in stream.shards() {
@@ -183,7 +186,8 @@ impl Lists {
                     lists.moving.push(shard);
                 }
                 let leader = world.standing(facts.leader);
-                if !leader.may_lead() || world.leader_halted(shard).is_some() {
+                let halted = any_halted && world.leader_halted(shard).is_some();
+                if !leader.may_lead() || halted {
                     lists.leaderless.push(shard);
                     continue;
                 }

@@ -87,7 +87,7 @@ pub struct Ranking {
 /// How even the cluster is.
 pub fn balance(snapshot: &Snapshot) -> Balance {
     let world = World::new(snapshot, &snapshot.policy);
-    let tally = Tally::new(&world);
+    let tally = world.facts.tally.clone();
     let scores = Scores::new(&world, &tally, snapshot.policy.assignment_strategy);
     let active = &world.groups[0].targets;
     let values: Vec<f64> = active.iter().map(|b| scores.score(*b, &tally)).collect();
@@ -118,7 +118,7 @@ pub fn balance(snapshot: &Snapshot) -> Balance {
 
 fn streams(world: &World<'_>, tally: &Tally) -> Vec<StreamBalance> {
     let active = &world.groups[0].targets;
-    let one = |(at, facts): (usize, &crate::world::StreamFacts<'_>)| {
+    let one = |(at, facts): (usize, &crate::facts::StreamFacts)| {
         let led = |b: Ord32| tally.of_stream(at as Ord32, b);
         let allowed = &world.groups[facts.group].targets;
         let most = allowed.iter().map(|b| led(*b)).max().unwrap_or(0);
@@ -132,7 +132,7 @@ fn streams(world: &World<'_>, tally: &Tally) -> Vec<StreamBalance> {
             level: most <= fewest + 1,
         }
     };
-    world.streams.iter().enumerate().map(one).collect()
+    world.facts.streams.iter().enumerate().map(one).collect()
 }
 
 /// Counts over all placed shards.
@@ -148,8 +148,8 @@ impl Replicas {
     pub(crate) fn count(world: &World<'_>) -> Self {
         let reach = Reach::new(world);
         let mut counts = Self::default();
-        for shard in 0..world.shards.len() as Ord32 {
-            if world.shard(shard).assignment.is_none() {
+        for shard in 0..world.shard_count() {
+            if !world.is_placed(shard) {
                 continue;
             }
             let factor = world.stream_of(shard).factor();
@@ -167,7 +167,7 @@ impl Replicas {
 /// Active brokers by score under `strategy`, the least loaded first.
 pub fn rank(snapshot: &Snapshot, strategy: Strategy) -> Ranking {
     let world = World::new(snapshot, &snapshot.policy);
-    let tally = Tally::new(&world);
+    let tally = world.facts.tally.clone();
     let scores = Scores::new(&world, &tally, strategy);
     let mut rankings: Vec<Ranked> = world.groups[0]
         .targets

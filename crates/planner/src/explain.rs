@@ -59,7 +59,7 @@ pub fn explain(snapshot: &Snapshot, shard: &ShardKey) -> Option<Explanation> {
         let excluded = (a.excluded.is_some(), a.tier).cmp(&(b.excluded.is_some(), b.tier));
         excluded.then(a.score.total_cmp(&b.score)).then_with(|| b.rendezvous.cmp(&a.rendezvous))
     });
-    let assignment = pass.world.shard(at).assignment.cloned();
+    let assignment = pass.world.assignment(at).cloned();
     let mut explanation =
         Explanation { shard: shard.clone(), assignment, decision, candidates, text: String::new() };
     explanation.text = text(&pass, at, &explanation);
@@ -136,7 +136,7 @@ fn text(pass: &Pass<'_>, shard: Ord32, explanation: &Explanation) -> String {
     }
     .ok();
     if let Some(floor) = n.checked_div(m) {
-        let (ceiling, share) = (n.div_ceil(m), world.shards.len().div_ceil(m));
+        let (ceiling, share) = (n.div_ceil(m), world.facts.shards.len().div_ceil(m));
         writeln!(
             text,
             "Its stream has {n} shards on {m} eligible brokers: floor {floor}, ceiling {ceiling}; \

@@ -116,7 +116,7 @@ fn open<'a>(snapshot: &'a Snapshot, key: &ShardKey) -> Result<Request<'a>, MoveR
         let detail = format!("there is no shard {key}");
         return Err(refusal(MoveRefusedBecause::UnknownShard, detail));
     };
-    let Some(assignment) = pass.world.shard(shard).assignment else {
+    let Some(assignment) = pass.world.assignment(shard) else {
         let detail = format!("{key} has not been placed yet");
         return Err(refusal(MoveRefusedBecause::NotPlaced, detail));
     };

@@ -64,8 +64,12 @@ pub(crate) struct Draft {
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, policy: &'a Policy, switches: Switches) -> Self {
-        let world = World::new(snapshot, policy);
-        let tally = Tally::new(&world);
+        Self::of(World::new(snapshot, policy), switches)
+    }
+
+    pub(crate) fn of(world: World<'a>, switches: Switches) -> Self {
+        let tally = world.facts.tally.clone();
+        let policy = world.policy;
         let scores = Scores::new(&world, &tally, policy.assignment_strategy);
         let lists = Lists::new(&world);
         let slots = Slots::new(&world, &lists.moving);
@@ -111,8 +115,8 @@ impl<'a> Pass<'a> {
     pub(crate) fn write(&mut self, shard: Ord32, draft: Draft) {
         let world = &self.world;
         let facts = world.shard(shard);
-        let (stream, old) = (facts.stream, facts.assignment);
-        let before = old.map(|_| world.shape(shard));
+        let stream = facts.stream;
+        let before = facts.placed.then(|| world.shape(shard));
         if let Some(flight) = Slots::flight_of(world, shard) {
             self.slots.release(flight);
         }
@@ -121,17 +125,17 @@ impl<'a> Pass<'a> {
         }
         let led_before = before.as_ref().map_or(NONE, Shape::eventual_leader);
         let led_after = draft.shape.eventual_leader();
-        self.tally.replace(stream, before.as_ref(), &draft.shape);
+        self.tally.replace(stream, before.as_ref(), Some(&draft.shape));
         if led_after != led_before {
             self.scores.assigned(led_after);
         }
-        let write = draft.finish(world, shard, old);
+        let write = draft.finish(world, shard);
         self.decisions.insert(shard, Decision::Write(Box::new(write)));
     }
 }
 
 impl Draft {
-    fn finish(self, world: &World<'_>, shard: Ord32, old: Option<&Assignment>) -> Write {
+    fn finish(self, world: &World<'_>, shard: Ord32) -> Write {
         let key = world.key(shard);
         let id = |b: Ord32| world.id(b);
         let history = match (self.outcome, self.reason) {
@@ -157,7 +161,7 @@ impl Draft {
                 shard: key,
                 leader: id(self.shape.leader),
                 followers: self.shape.followers.iter().filter_map(|b| id(*b)).collect(),
-                generation: old.map_or(1, |a| a.generation + 1),
+                generation: world.shard(shard).generation + 1,
                 state: self.state,
                 successor: id(self.shape.successor),
                 joining: id(self.shape.joining),
@@ -171,14 +175,11 @@ impl Draft {
 impl Lists {
     fn new(world: &World<'_>) -> Self {
         let mut lists = Self::default();
-        // Rare: the reports of every shard are looked up only if there is one.
-        let any_halted =
-            world.snapshot.reports.values().flatten().any(|report| report.halted.is_some());
-        for stream in &world.streams {
+        for stream in &world.facts.streams {
             let factor = stream.factor();
             for shard in stream.shards() {
                 let facts = world.shard(shard);
-                if facts.assignment.is_none() {
+                if !facts.placed {
                     lists.unplaced.push(shard);
                     continue;
                 }
@@ -186,7 +187,7 @@ impl Lists {
                     lists.moving.push(shard);
                 }
                 let leader = world.standing(facts.leader);
-                let halted = any_halted && world.leader_halted(shard).is_some();
+                let halted = world.leader_halted(shard).is_some();
                 if !leader.may_lead() || halted {
                     lists.leaderless.push(shard);
                     continue;
@@ -210,8 +211,10 @@ impl Lists {
 
 /// The trace of earlier give-ups, if there is one.
 pub(crate) fn trace<'a>(world: &World<'a>, shard: Ord32) -> Option<&'a Move> {
-    let facts = world.shard(shard);
-    facts.assignment.filter(|_| facts.traced).and_then(|a| a.move_.as_ref())
+    if !world.shard(shard).traced {
+        return None;
+    }
+    world.assignment(shard)?.move_.as_ref()
 }
 
 /// Whether the shard's last move was given up and nothing was tried since.

@@ -80,7 +80,11 @@ pub fn plan_without_stream_tiers(snapshot: &Snapshot) -> Plan {
 }
 
 fn run(snapshot: &Snapshot, policy: &Policy, switches: Switches) -> Plan {
-    let mut pass = Pass::new(snapshot, policy, switches);
+    run_pass(Pass::new(snapshot, policy, switches))
+}
+
+/// Every phase of a pass, in order.
+pub(crate) fn run_pass(mut pass: Pass<'_>) -> Plan {
     // Moves in flight finish, and give their slots back, before new ones start.
     advance::run(&mut pass);
     // Nothing is served without a leader: these ask for no slot and ignore a pause.

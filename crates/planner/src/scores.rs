@@ -4,6 +4,7 @@
 use evenkeel_model::broker::{DEFAULT_DISK_BYTES_PER_SECOND, DEFAULT_NETWORK_BYTES_PER_SECOND};
 use evenkeel_model::{BrokerView, LoadReport, ShardLoad, Strategy};
 
+use crate::facts::LoadFacts;
 use crate::tally::Tally;
 use crate::world::{NONE, Ord32, Standing, World};
 
@@ -71,11 +72,11 @@ impl Scores {
         };
         for b in 0..n as Ord32 {
             let Some(view) = world.brokers[b as usize].view else { continue };
-            if let Some(report) = fresh(world, view) {
-                scores.known[b as usize] = true;
-                scores.base[b as usize] = raw_score(strategy, view, report);
-                scores.compare_with_assignments(world, tally, b, report);
-            }
+            let Some(report) = fresh(world, view) else { continue };
+            let Some(load) = &world.facts.loads[b as usize] else { continue };
+            scores.known[b as usize] = true;
+            scores.base[b as usize] = raw_score(strategy, view, report, load);
+            scores.compare_with_assignments(world, tally, b, load);
         }
         scores.impute(world, tally);
         scores
@@ -87,13 +88,12 @@ impl Scores {
         world: &World<'_>,
         tally: &Tally,
         broker: Ord32,
-        report: &LoadReport,
+        load: &LoadFacts,
     ) {
         let raw = self.base[broker as usize];
         let mut still = 0;
         let mut gone = 0.0;
-        for row in &report.shards {
-            let Some(shard) = world.shard_named(&row.shard) else { continue };
+        for &(shard, topic_load) in load.rows.iter().filter(|(shard, _)| *shard != NONE) {
             let facts = world.shard(shard);
             let leader = if facts.successor == NONE { facts.leader } else { facts.successor };
             if leader == broker {
@@ -101,8 +101,8 @@ impl Scores {
             } else if leader != NONE {
                 gone += match self.strategy {
                     Strategy::Fair => 0.0,
-                    Strategy::Balanced => TOPIC_SHARE * topic_load(row),
-                    Strategy::WeightedLoad => raw / report.shards.len() as f64,
+                    Strategy::Balanced => TOPIC_SHARE * topic_load,
+                    Strategy::WeightedLoad => raw / load.rows.len() as f64,
                 };
             }
         }
@@ -172,12 +172,11 @@ impl Scores {
     }
 }
 
-fn raw_score(strategy: Strategy, view: &BrokerView, report: &LoadReport) -> f64 {
+fn raw_score(strategy: Strategy, view: &BrokerView, report: &LoadReport, load: &LoadFacts) -> f64 {
     match strategy {
-        Strategy::Fair => report.shards.len() as f64,
+        Strategy::Fair => load.rows.len() as f64,
         Strategy::Balanced => {
-            let topics: f64 = report.shards.iter().map(topic_load).sum();
-            TOPIC_SHARE * topics
+            TOPIC_SHARE * load.topics
                 + SYSTEM_SHARE * usable(report.cpu_percent)
                 + SYSTEM_SHARE * usable(report.memory_percent)
         }

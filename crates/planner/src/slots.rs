@@ -97,7 +97,10 @@ impl Slots {
     /// holds no slot any more.
     pub(crate) fn flight_of(world: &World<'_>, shard: Ord32) -> Option<Flight> {
         let facts = world.shard(shard);
-        let assignment = facts.assignment?;
+        if !facts.moving {
+            return None;
+        }
+        let assignment = world.assignment(shard)?;
         if facts.successor != NONE {
             if world.followers(shard).contains(&facts.successor) {
                 return Some(Flight::transfer());

@@ -103,7 +103,7 @@ impl Rules<'_, '_> {
 
     /// Leaders of a stream above (or below) a broker's part of it.
     pub(crate) fn excess(&self, stream: Ord32, broker: Ord32) -> f64 {
-        let facts = &self.world.streams[stream as usize];
+        let facts = self.world.stream(stream);
         let part = self.part(&self.world.groups[facts.group], broker, facts.stream.shards);
         f64::from(self.tally.of_stream(stream, broker)) - part
     }
@@ -116,7 +116,7 @@ impl Rules<'_, '_> {
 
     /// The counts below which a broker is under its floor, its ceiling and its share.
     fn bars(&self, stream: Ord32, broker: Ord32) -> Bars {
-        let facts = &self.world.streams[stream as usize];
+        let facts = self.world.stream(stream);
         let group = &self.world.groups[facts.group];
         let part = self.part(group, broker, facts.stream.shards);
         let share = self.part(group, broker, self.tally.shards);

@@ -1,21 +1,16 @@
-//! The snapshot on dense numbers: brokers, streams and shards, each a row, built once per pass.
+//! The cluster as one pass sees it: the facts, and what brokers are good for now under one policy.
 
 use evenkeel_model::hash::{combine, hash64};
 use evenkeel_model::{
     Assignment, BrokerId, BrokerView, Millis, Phase, Policy, ShardKey, ShardReport, ShardState,
-    Snapshot, Stream, StreamKey,
+    Snapshot,
 };
 
-use crate::intern::Interner;
+use crate::facts::{Facts, HeldFacts, ShardFacts, StreamFacts};
+pub(crate) use crate::facts::{NONE, Ord32};
 pub(crate) use crate::shape::Shape;
 pub(crate) use crate::standing::Standing;
 use crate::standing::standing;
-
-/// Ordinal of a broker, a shard, a stream, a zone or a region.
-pub(crate) type Ord32 = u32;
-
-/// No broker, no zone.
-pub(crate) const NONE: Ord32 = u32::MAX;
 
 pub(crate) struct BrokerFacts<'a> {
     pub(crate) id: BrokerId,
@@ -36,79 +31,44 @@ pub(crate) struct Group {
     pub(crate) weight: f64,
 }
 
-pub(crate) struct StreamFacts<'a> {
-    pub(crate) key: &'a StreamKey,
-    pub(crate) stream: &'a Stream,
-    /// Ordinal of its shard 0; the others follow.
-    pub(crate) first: Ord32,
-    pub(crate) group: usize,
-    hash: u64,
-}
-
-impl StreamFacts<'_> {
-    pub(crate) fn shards(&self) -> std::ops::Range<Ord32> {
-        self.first..self.first + self.stream.shards
-    }
-
-    pub(crate) fn factor(&self) -> usize {
-        self.stream.replication_factor as usize
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct ShardFacts<'a> {
-    pub(crate) stream: Ord32,
-    pub(crate) leader: Ord32,
-    followers: (u32, u32),
-    pub(crate) successor: Ord32,
-    pub(crate) joining: Ord32,
-    leaving: Ord32,
-    /// Kept beside the assignment, which lies elsewhere in memory.
-    moving: bool,
-    active: bool,
-    pub(crate) traced: bool,
-    pub(crate) assignment: Option<&'a Assignment>,
-}
-
-/// The whole snapshot on ordinals.
+/// The snapshot on ordinals, at one time.
 pub(crate) struct World<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Millis,
+    pub(crate) facts: HeldFacts<'a>,
     pub(crate) brokers: Vec<BrokerFacts<'a>>,
     pub(crate) groups: Vec<Group>,
-    pub(crate) streams: Vec<StreamFacts<'a>>,
-    pub(crate) shards: Vec<ShardFacts<'a>>,
     pub(crate) zones: usize,
-    arena: Vec<Ord32>,
-    names: Interner,
-    stream_names: Interner,
 }
 
 impl<'a> World<'a> {
+    /// For a single question. Who asks often keeps the facts.
     pub(crate) fn new(snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
+        Self::of(HeldFacts::Own(Box::new(Facts::new(snapshot))), snapshot, policy)
+    }
+
+    /// With the facts of this very snapshot.
+    pub(crate) fn of(facts: HeldFacts<'a>, snapshot: &'a Snapshot, policy: &'a Policy) -> Self {
         let mut world = Self {
             snapshot,
             policy,
             now: snapshot.as_of_ms,
-            brokers: Vec::with_capacity(snapshot.brokers.len()),
-            groups: Vec::new(),
-            streams: Vec::with_capacity(snapshot.streams.len()),
-            shards: Vec::new(),
+            brokers: Vec::with_capacity(facts.brokers()),
+            groups: Vec::with_capacity(facts.regions.len()),
             zones: 0,
-            arena: Vec::new(),
-            names: Interner::with_capacity(snapshot.brokers.len()),
-            stream_names: Interner::with_capacity(snapshot.streams.len()),
+            facts,
         };
         world.add_brokers();
-        world.group(&None);
-        world.add_shards();
+        for region in world.facts.regions.clone() {
+            world.add_group(region);
+        }
         world
     }
 
     fn add_brokers(&mut self) {
         let mut zones: Vec<&str> = Vec::new();
-        for (id, view) in &self.snapshot.brokers {
+        for (ordinal, (id, view)) in (0..).zip(&self.snapshot.brokers) {
             let zone = match &view.zone {
                 None => NONE,
                 Some(name) => match zones.iter().position(|z| z == name) {
@@ -119,125 +79,52 @@ impl<'a> World<'a> {
                     }
                 },
             };
-            let hash = hash64(id.as_str());
-            self.names.insert(hash, self.brokers.len() as Ord32);
             self.brokers.push(BrokerFacts {
                 id: id.clone(),
                 view: Some(view),
-                hash,
+                hash: self.facts.hash(ordinal),
                 standing: standing(view, self.now, self.policy),
                 zone,
                 weight: view.weight,
                 cap: view.max_shards.unwrap_or(u32::MAX),
             });
         }
+        for ordinal in self.brokers.len()..self.facts.brokers() {
+            self.brokers.push(BrokerFacts {
+                id: self.facts.id(ordinal as Ord32).clone(),
+                view: None,
+                hash: self.facts.hash(ordinal as Ord32),
+                standing: Standing::Lost,
+                zone: NONE,
+                weight: 0.0,
+                cap: 0,
+            });
+        }
         self.zones = zones.len();
     }
 
-    fn group(&mut self, region: &Option<String>) -> usize {
-        if let Some(at) = self.groups.iter().position(|g| g.region == *region) {
-            return at;
-        }
+    fn add_group(&mut self, region: Option<String>) {
         let allowed = |b: &BrokerFacts<'_>| {
             b.standing == Standing::Target
-                && (region.is_none() || b.view.is_some_and(|v| v.region == *region))
+                && (region.is_none() || b.view.is_some_and(|v| v.region == region))
         };
         let targets: Vec<Ord32> = (0..self.brokers.len() as Ord32)
             .filter(|b| allowed(&self.brokers[*b as usize]))
             .collect();
         let weight = targets.iter().map(|b| self.brokers[*b as usize].weight).sum();
-        self.groups.push(Group { region: region.clone(), targets, weight });
-        self.groups.len() - 1
-    }
-
-    fn add_shards(&mut self) {
-        let mut assignments = self.snapshot.assignments.iter().peekable();
-        for (key, stream) in &self.snapshot.streams {
-            let at = self.streams.len() as Ord32;
-            let group = self.group(&stream.region);
-            let first = self.shards.len() as Ord32;
-            let hash = stream_hash(key);
-            self.stream_names.insert(hash, at);
-            self.streams.push(StreamFacts { key, stream, first, group, hash });
-            let unplaced = ShardFacts {
-                stream: at,
-                leader: NONE,
-                followers: (0, 0),
-                successor: NONE,
-                joining: NONE,
-                leaving: NONE,
-                moving: false,
-                active: false,
-                traced: false,
-                assignment: None,
-            };
-            self.shards.resize(first as usize + stream.shards as usize, unplaced);
-            // Both maps are in key order; assignments of unknown streams are passed over.
-            while assignments.next_if(|(shard, _)| shard.stream < *key).is_some() {}
-            while let Some((shard, a)) = assignments.next_if(|(shard, _)| shard.stream == *key) {
-                if shard.number < stream.shards {
-                    let facts = self.shard_facts(at, a);
-                    self.shards[(first + shard.number) as usize] = facts;
-                }
-            }
-        }
-    }
-
-    fn shard_facts(&mut self, stream: Ord32, a: &'a Assignment) -> ShardFacts<'a> {
-        let start = self.arena.len() as u32;
-        for follower in &a.followers {
-            let ordinal = self.intern(follower);
-            self.arena.push(ordinal);
-        }
-        let mut optional = |b: &Option<BrokerId>| b.as_ref().map_or(NONE, |b| self.intern(b));
-        ShardFacts {
-            stream,
-            leader: optional(&a.leader),
-            followers: (start, a.followers.len() as u32),
-            successor: optional(&a.successor),
-            joining: optional(&a.joining),
-            leaving: optional(&a.leaving),
-            moving: a.is_moving(),
-            active: a.state == ShardState::Active,
-            traced: a.move_.is_some(),
-            assignment: Some(a),
-        }
-    }
-
-    /// The ordinal of a broker; one that the snapshot does not list is lost.
-    fn intern(&mut self, id: &BrokerId) -> Ord32 {
-        let hash = hash64(id.as_str());
-        if let Some(known) = self.names.find(hash, |b| self.brokers[b as usize].id == *id) {
-            return known;
-        }
-        let ordinal = self.brokers.len() as Ord32;
-        self.names.insert(hash, ordinal);
-        self.brokers.push(BrokerFacts {
-            id: id.clone(),
-            view: None,
-            hash,
-            standing: Standing::Lost,
-            zone: NONE,
-            weight: 0.0,
-            cap: 0,
-        });
-        ordinal
+        self.groups.push(Group { region, targets, weight });
     }
 
     pub(crate) fn broker_named(&self, id: &BrokerId) -> Option<Ord32> {
-        self.names.find(hash64(id.as_str()), |b| self.brokers[b as usize].id == *id)
+        self.facts.broker_named(id)
     }
 
     pub(crate) fn shard_named(&self, key: &ShardKey) -> Option<Ord32> {
-        let hash = stream_hash(&key.stream);
-        let at = self.stream_names.find(hash, |s| *self.streams[s as usize].key == key.stream)?;
-        let facts = &self.streams[at as usize];
-        (key.number < facts.stream.shards).then(|| facts.first + key.number)
+        self.facts.shard_named(key)
     }
 
     pub(crate) fn key(&self, shard: Ord32) -> ShardKey {
-        let stream = &self.streams[self.shards[shard as usize].stream as usize];
-        stream.key.shard(shard - stream.first)
+        self.facts.key(shard)
     }
 
     /// Hash of the shard's key, the half of its rendezvous scores that is the same for all brokers.
@@ -245,49 +132,58 @@ impl<'a> World<'a> {
         hash64(&self.key(shard).to_string())
     }
 
-    /// Tells equals apart without a preference for anybody, where the published score of the key
-    /// would take too long to reckon.
+    /// Tells equals apart without a preference for anybody.
     pub(crate) fn lot(&self, shard: Ord32, broker: Ord32) -> u64 {
-        let stream = self.stream_of(shard);
-        let number = u64::from(shard - stream.first);
-        combine(stream.hash.wrapping_add(number), self.brokers[broker as usize].hash)
+        self.facts.lot(shard, broker)
     }
 
     pub(crate) fn rendezvous(&self, key_hash: u64, broker: Ord32) -> u64 {
         combine(key_hash, self.brokers[broker as usize].hash)
     }
 
-    pub(crate) fn shard(&self, shard: Ord32) -> &ShardFacts<'a> {
-        &self.shards[shard as usize]
+    /// Shards of all streams, placed or not.
+    pub(crate) fn shard_count(&self) -> Ord32 {
+        self.facts.shards.len() as Ord32
     }
 
-    pub(crate) fn stream_of(&self, shard: Ord32) -> &StreamFacts<'a> {
-        &self.streams[self.shards[shard as usize].stream as usize]
+    pub(crate) fn shard(&self, shard: Ord32) -> &ShardFacts {
+        &self.facts.shards[shard as usize]
+    }
+
+    pub(crate) fn stream(&self, stream: Ord32) -> &StreamFacts {
+        &self.facts.streams[stream as usize]
+    }
+
+    pub(crate) fn stream_of(&self, shard: Ord32) -> &StreamFacts {
+        self.facts.stream_of(shard)
     }
 
     pub(crate) fn group_of(&self, shard: Ord32) -> &Group {
         &self.groups[self.stream_of(shard).group]
     }
 
+    pub(crate) fn is_placed(&self, shard: Ord32) -> bool {
+        self.shard(shard).placed
+    }
+
+    /// The stored assignment, with what the facts leave out.
+    pub(crate) fn assignment(&self, shard: Ord32) -> Option<&'a Assignment> {
+        if !self.is_placed(shard) {
+            return None;
+        }
+        self.snapshot.assignments.get(&self.key(shard))
+    }
+
     pub(crate) fn followers(&self, shard: Ord32) -> &[Ord32] {
-        let (start, len) = self.shards[shard as usize].followers;
-        &self.arena[start as usize..(start + len) as usize]
+        self.facts.followers(shard)
     }
 
     pub(crate) fn voters(&self, shard: Ord32) -> impl Iterator<Item = Ord32> + Clone + '_ {
-        let leader = Some(self.shards[shard as usize].leader).filter(|b| *b != NONE);
-        leader.into_iter().chain(self.followers(shard).iter().copied())
+        self.facts.voters(shard)
     }
 
     pub(crate) fn shape(&self, shard: Ord32) -> Shape {
-        let facts = &self.shards[shard as usize];
-        Shape {
-            leader: facts.leader,
-            followers: self.followers(shard).to_vec(),
-            successor: facts.successor,
-            joining: facts.joining,
-            leaving: facts.leaving,
-        }
+        self.facts.shape(shard)
     }
 
     pub(crate) fn standing(&self, broker: Ord32) -> Standing {
@@ -319,17 +215,21 @@ impl<'a> World<'a> {
 
     /// What `broker` says about `shard` at the generation of its assignment.
     pub(crate) fn report(&self, shard: Ord32, broker: Ord32) -> Option<&'a ShardReport> {
-        let assignment = self.shard(shard).assignment?;
-        if broker == NONE {
+        let facts = self.shard(shard);
+        if broker == NONE || !facts.placed {
             return None;
         }
         let id = &self.brokers[broker as usize].id;
-        self.snapshot.report(&assignment.shard, id, assignment.generation)
+        self.snapshot.report(&self.key(shard), id, facts.generation)
     }
 
     /// Why a leader whose broker runs cannot serve the shard: its log is damaged, say.
     pub(crate) fn leader_halted(&self, shard: Ord32) -> Option<&'a str> {
-        self.report(shard, self.shard(shard).leader)?.halted.as_deref()
+        let facts = self.shard(shard);
+        if !facts.halted {
+            return None;
+        }
+        self.report(shard, facts.leader)?.halted.as_deref()
     }
 
     /// The stored state; a shard whose leader reports that it serves is active.
@@ -338,7 +238,7 @@ impl<'a> World<'a> {
         if facts.active {
             return ShardState::Active;
         }
-        let Some(assignment) = facts.assignment else { return ShardState::Assigning };
+        let Some(assignment) = self.assignment(shard) else { return ShardState::Assigning };
         let serving =
             || self.report(shard, facts.leader).is_some_and(|r| r.phase == Some(Phase::Serving));
         match assignment.state {
@@ -362,8 +262,4 @@ impl<'a> World<'a> {
     pub(crate) fn is_moving(&self, shard: Ord32) -> bool {
         self.shard(shard).moving
     }
-}
-
-fn stream_hash(key: &StreamKey) -> u64 {
-    hash64(&key.name) ^ hash64(&key.namespace).rotate_left(17) ^ key.kind as u64
 }

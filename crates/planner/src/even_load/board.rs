@@ -42,11 +42,11 @@ impl<'w> Board<'w> {
             load: vec![0.0; brokers],
             held: vec![0; brokers],
             size: sizes(world),
-            sets: Vec::with_capacity(world.shards.len()),
+            sets: Vec::with_capacity(world.facts.shards.len()),
             replicas: vec![Vec::new(); brokers],
             order: BTreeSet::new(),
         };
-        for shard in 0..world.shards.len() as Ord32 {
+        for shard in 0..world.shard_count() {
             let size = board.size[shard as usize];
             let still = !world.is_moving(shard);
             for broker in world.voters(shard) {
@@ -203,7 +203,7 @@ impl<'w> Board<'w> {
 
 /// Load of each shard, from its leader's latest report.
 fn sizes(world: &World<'_>) -> Vec<f64> {
-    let mut sizes = vec![0.0; world.shards.len()];
+    let mut sizes = vec![0.0; world.facts.shards.len()];
     let mut reported: BTreeMap<Ord32, bool> = BTreeMap::new();
     for (at, broker) in world.brokers.iter().enumerate() {
         let Some(report) = broker.view.and_then(|v| v.load.as_ref()) else { continue };

@@ -14,7 +14,7 @@ const LONGEST_REST_MS: i64 = 3_600_000;
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
     for shard in pass.lists.moving.clone() {
-        let Some(assignment) = pass.world.shard(shard).assignment else { continue };
+        let Some(assignment) = pass.world.assignment(shard) else { continue };
         if assignment.state == ShardState::Draining {
             fenced(pass, shard);
         } else if !pass.world.standing(pass.world.shard(shard).leader).may_lead() {
@@ -29,7 +29,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
 
 /// The move record, or one made up for a snapshot that left it out.
 fn move_of(pass: &Pass<'_>, shard: Ord32) -> Move {
-    let assignment = pass.world.shard(shard).assignment;
+    let assignment = pass.world.assignment(shard);
     assignment.and_then(|a| a.move_.clone()).unwrap_or(Move {
         reason: MoveReason::Operator,
         started_at_ms: pass.world.now,

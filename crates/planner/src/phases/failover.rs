@@ -67,7 +67,7 @@ pub(crate) fn promote(pass: &mut Pass<'_>, shard: Ord32, replica: Ord32) {
         && shape.leaving != replica
         && world.standing(shape.joining) == Standing::Target;
     let (joining, leaving) = if goes_on { (shape.joining, shape.leaving) } else { (NONE, NONE) };
-    let record = world.shard(shard).assignment.and_then(|a| a.move_.clone());
+    let record = world.assignment(shard).and_then(|a| a.move_.clone());
     let detail = match world.leader_halted(shard) {
         Some(why) => format!(
             "{} halted ({why}) and {} holds everything",

@@ -15,7 +15,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
     }
     let reach = Reach::new(&pass.world);
     let mut rooms = Rooms::new(pass);
-    for shard in 0..pass.world.shards.len() as Ord32 {
+    for shard in 0..pass.world.shard_count() {
         let world = &pass.world;
         if !reach.is_crowded(world, shard)
             || !pass.is_at_rest(shard)
@@ -52,7 +52,7 @@ impl Reach {
     pub(crate) fn is_crowded(&self, world: &World<'_>, shard: Ord32) -> bool {
         let factor = world.stream_of(shard).factor();
         let could = self.of(world, shard).min(factor);
-        if could < 2 || world.shard(shard).assignment.is_none() {
+        if could < 2 || !world.is_placed(shard) {
             return false;
         }
         let voters = world.voters(shard).filter(|b| world.standing(*b).holds());

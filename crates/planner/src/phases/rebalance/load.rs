@@ -46,7 +46,7 @@ fn load_moves(pass: &Pass<'_>) -> Vec<Millis> {
     let ended = pass.world.snapshot.history.iter().filter(|h| h.reason == MoveReason::Load);
     let mut times: Vec<Millis> = ended.map(|h| h.at_ms).collect();
     for shard in &pass.lists.moving {
-        let record = pass.world.shard(*shard).assignment.and_then(|a| a.move_.as_ref());
+        let record = pass.world.assignment(*shard).and_then(|a| a.move_.as_ref());
         if let Some(record) = record.filter(|m| m.reason == MoveReason::Load) {
             times.push(record.started_at_ms);
         }
@@ -136,7 +136,7 @@ fn candidates(pass: &Pass<'_>, led: &Led, from: Ord32) -> Vec<Candidate> {
         created.is_none_or(|at| world.now.saturating_sub(at) >= policy.min_topic_age_ms())
     };
     let listed = |shard: Ord32| {
-        let key = world.stream_of(shard).key;
+        let key = &world.stream_of(shard).key;
         let path = format!("/{}/{}", key.namespace, key.name);
         policy.blacklist_topics.iter().any(|glob| globs::matches(glob, &path))
     };

@@ -30,7 +30,7 @@ impl Moved {
     pub(crate) fn rank(&mut self, pass: &Pass<'_>, shard: Ord32) -> u8 {
         let world = &pass.world;
         let rank = self.rank.get_or_insert_with(|| {
-            let mut rank = vec![0; world.shards.len()];
+            let mut rank = vec![0; world.facts.shards.len()];
             for entry in &world.snapshot.history {
                 let Some(shard) = world.shard_named(&entry.shard) else { continue };
                 if entry.outcome == MoveOutcome::CutOver {

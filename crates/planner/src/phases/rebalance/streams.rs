@@ -14,7 +14,7 @@ pub(crate) const WORTH: f64 = 1.0 + 1e-9;
 pub(crate) fn run(pass: &mut Pass<'_>, asked: &mut Asked) -> Wish {
     let mut wish = Wish::Nothing;
     let mut first_held = None;
-    for stream in 0..pass.world.streams.len() as Ord32 {
+    for stream in 0..pass.world.facts.streams.len() as Ord32 {
         while is_uneven(pass, stream) {
             let (pick, now_held) = next_move(pass, asked, stream);
             let Some(pick) = pick else {
@@ -38,7 +38,7 @@ fn describe(pass: &Pass<'_>, stream: Ord32, pick: Pick) -> String {
     let from = pass.world.shard(pick.shard).leader;
     let led = |b| pass.tally.of_stream(stream, b);
     let name = |b| pass.world.name(b);
-    let key = pass.world.streams[stream as usize].key;
+    let key = &pass.world.stream(stream).key;
     format!(
         "{} leads {} of {key} and {} leads {}",
         name(from),
@@ -51,7 +51,7 @@ fn describe(pass: &Pass<'_>, stream: Ord32, pick: Pick) -> String {
 /// Whether somebody is far enough ahead, whatever can be done about it. Cheap for level streams.
 fn is_uneven(pass: &Pass<'_>, stream: Ord32) -> bool {
     let world = &pass.world;
-    let facts = &world.streams[stream as usize];
+    let facts = world.stream(stream);
     let group = &world.groups[facts.group];
     let counts = |b: Ord32| {
         world.standing(b) == Standing::Target
@@ -85,7 +85,7 @@ fn next_move(
 ) -> (Option<Pick>, Option<(Ord32, Hold)>) {
     let world = &pass.world;
     let rules = pass.rules();
-    let facts = &world.streams[stream as usize];
+    let facts = world.stream(stream);
     let targets = &world.groups[facts.group].targets;
     let levels = Levels::new(targets.iter().map(|b| (*b, rules.excess(stream, *b))));
     let mut first_held = None;

@@ -19,7 +19,7 @@ impl Led {
     pub(crate) fn new(pass: &Pass<'_>) -> Self {
         let world = &pass.world;
         let mut first = vec![0; world.brokers.len() + 1];
-        let leaders = || world.shards.iter().map(|s| s.leader).enumerate();
+        let leaders = || world.facts.shards.iter().map(|s| s.leader).enumerate();
         for (_, leader) in leaders().filter(|(_, b)| *b != NONE) {
             first[leader as usize + 1] += 1;
         }
@@ -127,7 +127,7 @@ fn pairs<'p>(
 pub(crate) fn keeps_stream_even(pass: &Pass<'_>, shard: Ord32, from: Ord32, to: Ord32) -> bool {
     let world = &pass.world;
     let stream = world.shard(shard).stream;
-    let facts = &world.streams[stream as usize];
+    let facts = world.stream(stream);
     let allowed = facts.group == 0 || world.groups[facts.group].targets.binary_search(&to).is_ok();
     if !allowed {
         return false;

@@ -1,0 +1,103 @@
+//! A planner that keeps its facts from pass to pass.
+
+use evenkeel_model::{
+    Assignment, BrokerId, LoadReport, Marker, Millis, ShardKey, ShardReport, Snapshot,
+};
+
+use crate::decision::{Decision, ShardDecision};
+use crate::facts::{Facts, HeldFacts};
+use crate::pass::{Pass, Switches};
+use crate::plan::{Plan, run_pass};
+use crate::world::World;
+
+/// A snapshot with the facts that every pass needs. A change costs what changed, and so does the
+/// next pass: it plans exactly what [`crate::plan`] would plan for the same snapshot.
+pub struct Planner {
+    snapshot: Snapshot,
+    facts: Facts,
+}
+
+impl Planner {
+    /// Takes a snapshot in.
+    pub fn new(snapshot: Snapshot) -> Self {
+        let facts = Facts::new(&snapshot);
+        Self { snapshot, facts }
+    }
+
+    /// The snapshot as it is now.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Gives the snapshot back.
+    pub fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+
+    /// Plans one pass.
+    pub fn plan(&self) -> Plan {
+        let kept = HeldFacts::Kept(&self.facts);
+        let world = World::of(kept, &self.snapshot, &self.snapshot.policy);
+        run_pass(Pass::of(world, Switches { stream_tiers: true }))
+    }
+
+    /// The time that the next pass reckons with.
+    pub fn set_time(&mut self, as_of_ms: Millis) {
+        self.snapshot.as_of_ms = as_of_ms;
+    }
+
+    /// A shard is now held as `next` says, or by nobody. A shard of no stream is passed over.
+    pub fn set_assignment(&mut self, shard: &ShardKey, next: Option<Assignment>) {
+        let Some(at) = self.facts.shard_named(shard) else { return };
+        self.facts.assign(at, next.as_ref());
+        match next {
+            Some(next) => self.snapshot.assignments.insert(shard.clone(), next),
+            None => self.snapshot.assignments.remove(shard),
+        };
+    }
+
+    /// What brokers say about a shard. A shard of no stream is passed over.
+    pub fn set_reports(&mut self, shard: &ShardKey, reports: Vec<ShardReport>) {
+        let Some(at) = self.facts.shard_named(shard) else { return };
+        self.facts.report_shard(at, &reports);
+        if reports.is_empty() {
+            self.snapshot.reports.remove(shard);
+        } else {
+            self.snapshot.reports.insert(shard.clone(), reports);
+        }
+    }
+
+    /// A broker's load report, or that it has none. An unknown broker is passed over.
+    pub fn set_load(&mut self, broker: &BrokerId, report: Option<LoadReport>) {
+        let Some(at) = self.facts.broker_named(broker) else { return };
+        let Some(view) = self.snapshot.brokers.get_mut(broker) else { return };
+        self.facts.report_load(at, report.as_ref());
+        view.load = report;
+    }
+
+    /// Why a shard waits to be placed, or that it does not.
+    pub fn set_marker(&mut self, shard: &ShardKey, marker: Option<Marker>) {
+        match marker {
+            Some(marker) => self.snapshot.unassigned.insert(shard.clone(), marker),
+            None => self.snapshot.unassigned.remove(shard),
+        };
+    }
+
+    /// Puts a decision's write in, as [`crate::apply`] does.
+    pub fn apply(&mut self, decision: &ShardDecision) {
+        let Decision::Write(write) = &decision.decision else { return };
+        if write.clears_marker {
+            self.snapshot.unassigned.remove(&decision.shard);
+        }
+        if let Some(entry) = &write.history {
+            self.snapshot.history.push(entry.clone());
+        }
+        self.set_assignment(&decision.shard, Some(write.next.clone()));
+    }
+
+    /// Any other change. It costs as much as a new planner.
+    pub fn alter(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.snapshot);
+        self.facts = Facts::new(&self.snapshot);
+    }
+}

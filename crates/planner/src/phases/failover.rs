@@ -49,6 +49,7 @@ pub(crate) fn best_replica(pass: &Pass<'_>, shard: Ord32, except: Ord32) -> Opti
     let rank = |b: Ord32| (!rules.tier(stream, b).under_both(), Reverse(end(b)));
     let best = candidates.iter().map(|b| rank(*b)).min()?;
     candidates.retain(|b| rank(*b) == best);
+    candidates.sort_unstable();
     rules.choose(stream, world.key_hash(shard), &candidates).map(|(b, _)| b)
 }
 

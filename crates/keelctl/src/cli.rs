@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::admin::Admin;
 use crate::commands::*;
 use crate::demo;
-use crate::output::Format;
+use crate::output::{Format, NOT_A_PLAN};
 use crate::{Failure, commands};
 
 /// Looks at, drives and tries out an Evenkeel cluster.
@@ -95,6 +95,9 @@ pub(crate) enum Command {
     Throttle(throttle::Options),
     /// The planner's input, from the live cluster.
     Snapshot,
+    /// Other systems' descriptions as snapshots: kafka.
+    #[command(subcommand)]
+    Import(import::Verb),
     /// Hold balance moves and new copies.
     Pause(pause::PauseOptions),
     /// End a pause.
@@ -120,6 +123,9 @@ pub(crate) enum Command {
 /// Runs the command.
 pub(crate) async fn dispatch(cli: Cli) -> Result<(), Failure> {
     let global = &cli.global;
+    if global.output == Format::KafkaReassignment && !matches!(cli.command, Command::Plan(_)) {
+        return Err(Failure::Input(NOT_A_PLAN.to_owned()));
+    }
     match cli.command {
         Command::Status(options) => status::run(global, options).await,
         Command::Brokers(verb) => brokers::run(global, verb).await,
@@ -135,6 +141,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Owners(options) => owners::run(global, &options),
         Command::Throttle(options) => throttle::run(global, &options),
         Command::Snapshot => snapshot::run(global).await,
+        Command::Import(verb) => import::run(global, verb),
         Command::Pause(options) => pause::pause(global, options).await,
         Command::Resume(options) => pause::resume(global, options).await,
         Command::Policy(verb) => commands::policy::run(global, verb).await,

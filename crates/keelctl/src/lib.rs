@@ -9,6 +9,7 @@ mod demo;
 mod document;
 pub mod failure;
 mod input;
+pub mod kafka;
 pub mod output;
 
 use std::process::ExitCode;

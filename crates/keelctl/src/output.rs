@@ -17,7 +17,13 @@ pub enum Format {
     Json,
     /// The same document as YAML.
     Yaml,
+    /// Of `plan` only: what `kafka-reassign-partitions` takes.
+    KafkaReassignment,
 }
+
+/// What a command other than `plan` says to that format.
+pub(crate) const NOT_A_PLAN: &str =
+    "-o kafka-reassignment is a form of plans: expected table, json or yaml here";
 
 /// Writes `document` in the asked form; `table` makes the form for people.
 pub fn emit(
@@ -30,6 +36,7 @@ pub fn emit(
         Format::Json => format!("{document:#}"),
         Format::Yaml => serde_yaml_ng::to_string(document)
             .map_err(|e| Failure::Input(format!("cannot write the answer as YAML: {e}")))?,
+        Format::KafkaReassignment => return Err(Failure::Input(NOT_A_PLAN.to_owned())),
     };
     print_text(&text)
 }

@@ -2,51 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+mod program;
 
+use program::{keelctl, refused};
 use serde_json::{Value, json};
-
-struct Answer {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{}", self.stdout);
-        serde_json::from_str(&self.stdout).unwrap()
-    }
-}
-
-fn keelctl(arguments: &[&str], stdin: &str) -> Answer {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_keelctl"))
-        .args(arguments)
-        .env_remove("EVENKEEL_ADMIN")
-        .env_remove("EVENKEEL_BROKERS")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that reads no stdin may be gone already.
-    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    Answer {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
-
-/// Fails with exit code 2, nothing on stdout and one line on stderr that begins so.
-fn refused(arguments: &[&str], stdin: &str, line: &str) {
-    let answer = keelctl(arguments, stdin);
-    assert_eq!((answer.code, answer.stdout.as_str()), (2, ""), "{}", answer.stderr);
-    assert!(answer.stderr.starts_with(line), "{}", answer.stderr);
-    assert_eq!(answer.stderr.lines().count(), 1, "{}", answer.stderr);
-}
 
 const DRAIN: &str = include_str!("files/drain.json");
 
@@ -105,6 +64,60 @@ fn until_stable_tells_every_step_and_the_final_snapshot() {
     assert_eq!((&again["writes"], &again["passes"]), (&json!(0), &json!(1)));
     let short = [&arguments[..], &["--max-passes", "1"]].concat();
     assert_eq!(keelctl(&short, DRAIN).json()["stable"], false);
+}
+
+/// Three brokers, all load on one of them.
+fn uneven() -> String {
+    let rows: Vec<Value> = (0..8)
+        .map(|n| json!({ "shard": format!("stream/default/s/{n}"), "bytes_per_second": 100.0 }))
+        .collect();
+    let led = |n: u32| json!({ "shard": format!("stream/default/s/{n}"), "leader": "b1" });
+    let load = json!({ "reported_at_ms": 1_700_000_600_000_i64, "shards": rows });
+    json!({
+        "v": 1, "as_of_ms": 1_700_000_600_000_i64,
+        "brokers": [{ "id": "b1", "load": load }, { "id": "b2" }],
+        "streams": [{ "stream": "stream/default/s", "shards": 8 }],
+        "assignments": (0..8).map(led).collect::<Vec<_>>(),
+    })
+    .to_string()
+}
+
+#[test]
+fn the_whole_load_plan_is_made_at_once() {
+    let arguments = ["plan", "--snapshot", "-", "--objective", "load", "--tolerance", "5"];
+    for fewest in [false, true] {
+        let more: &[&str] = if fewest { &["--fewest-moves"] } else { &[] };
+        let plan = keelctl(&[&arguments[..], more, &["-o", "json"]].concat(), &uneven()).json();
+        let moves = plan["moves"].as_array().unwrap();
+        assert_eq!(moves.len(), 4, "{moves:?}");
+        for m in moves {
+            let expected = (&json!("b1"), &json!("b2"), &json!("leader"), &json!(100.0));
+            assert_eq!((&m["from"], &m["to"], &m["role"], &m["load"]), expected);
+        }
+        assert_eq!(plan["load_moved"], 400.0);
+        assert_eq!((&plan["max_over_mean"], &plan["min_over_mean"]), (&json!(1.0), &json!(1.0)));
+        assert!(plan["planning_ms"].as_f64().unwrap() >= 0.0);
+        let again =
+            keelctl(&[&arguments[..], &["-o", "json"]].concat(), &plan["final"].to_string());
+        assert_eq!(again.json()["moves"], json!([]));
+    }
+    let told = keelctl(&arguments, &uneven()).stdout;
+    assert!(told.contains("4 moves carrying 400 B/s"), "{told}");
+}
+
+#[test]
+fn objectives_and_tolerances_are_checked_before_anything_is_read() {
+    let plan = |more: &[&'static str]| [&["plan", "--snapshot", "-"][..], more].concat();
+    for bad in ["-1", "NaN", "inf", "101", "five", ""] {
+        let arguments = plan(&["--objective", "load", "--tolerance", bad]);
+        let line = format!("error: invalid value '{bad}' for '--tolerance <PERCENT>': expected a");
+        refused(&arguments, "{}", &line);
+    }
+    refused(&plan(&["--objective", "load"]), "{}", "error: the following required arguments");
+    refused(&plan(&["--tolerance", "5"]), "{}", "error: the following required arguments");
+    refused(&plan(&["--fewest-moves"]), "{}", "error: the following required arguments");
+    let both = ["--until-stable", "--objective", "load", "--tolerance", "5"];
+    refused(&plan(&both), "{}", "error: the argument '--until-stable' cannot be used with");
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub(crate) mod brokers;
 pub(crate) mod completion;
 pub(crate) mod drain;
 pub(crate) mod explain;
+pub(crate) mod import;
 pub(crate) mod migrations;
 pub(crate) mod moves;
 pub(crate) mod owners;

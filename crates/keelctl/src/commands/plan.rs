@@ -1,5 +1,9 @@
 //! `keelctl plan`: what the planner would do, live or on a snapshot file.
 
+mod objective;
+mod reassign;
+mod tables;
+
 use clap::Args;
 use evenkeel_model::Snapshot;
 use evenkeel_planner as planner;
@@ -8,8 +12,10 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::failure::input;
-use crate::output::{cell, cells, emit, table};
+use crate::output::{Format, emit};
 use crate::{Failure, input as files};
+
+use objective::{Objective, tolerance};
 
 /// On what, and how far.
 #[derive(Debug, Args)]
@@ -31,20 +37,39 @@ pub(crate) struct Options {
         default_value_t = planner::DEFAULT_PASSES
     )]
     max_passes: u32,
+    /// The whole set of moves, at once, that reaches this aim.
+    #[arg(long, value_enum, conflicts_with = "until_stable", requires = "tolerance")]
+    objective: Option<Objective>,
+    /// How far from the mean load a broker may be, percent of the mean.
+    #[arg(long, value_name = "PERCENT", requires = "objective", value_parser = tolerance,
+        allow_negative_numbers = true)]
+    tolerance: Option<f64>,
+    /// As few moves as can be: no broker above the tolerance, and brokers that were empty up to it.
+    #[arg(long, requires = "objective")]
+    fewest_moves: bool,
 }
 
-/// Plans and prints. A live cluster's plan is its load manager's own; with a policy or until
-/// stable, it is made here on a snapshot of it.
+impl Options {
+    /// Whether the load manager's own plan of one pass is no answer.
+    fn is_made_here(&self, format: Format) -> bool {
+        self.policy.is_some()
+            || self.until_stable
+            || self.objective.is_some()
+            || format == Format::KafkaReassignment
+    }
+}
+
+/// Plans and prints. A live cluster's plan is its load manager's own; anything beyond one pass with
+/// its own policy is planned here, on a snapshot of it.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure> {
-    let elsewhere = options.policy.is_some() || options.until_stable;
     let mut snapshot = match &options.snapshot {
         Some(file) => files::snapshot(file)?,
-        None if elsewhere => live_snapshot(global).await?,
+        None if options.is_made_here(global.output) => live_snapshot(global).await?,
         None => {
             let admin = global.admin()?;
             let document =
                 admin.document("plan", |mut c| async move { c.plan(PlanRequest {}).await }).await?;
-            return emit(global.output, &document, decisions_table);
+            return emit(global.output, &document, tables::decisions);
         }
     };
     if let Some(file) = &options.policy {
@@ -53,21 +78,31 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
         }
         snapshot.policy = files::policy_over(&snapshot.policy, file)?;
     }
+    let reassign = global.output == Format::KafkaReassignment;
+    if let (Some(Objective::Load), Some(tolerance)) = (options.objective, options.tolerance) {
+        let evening = objective::plan(&snapshot, tolerance, options.fewest_moves);
+        return match reassign {
+            true => reassign::print(&snapshot, &evening.plan.snapshot),
+            false => evening.print(global.output),
+        };
+    }
     if options.until_stable {
-        let document = until_stable(snapshot, options.max_passes);
-        return emit(global.output, &document, steps_table);
+        return until_stable(global, snapshot, options.max_passes);
     }
     let plan = planner::plan(&snapshot);
+    if reassign {
+        return reassign::print(&snapshot, &reassign::once_done(&snapshot, &plan));
+    }
     let document = json!({
         "as_of_ms": plan.as_of_ms,
         "decisions": plan.decisions,
         "balance": planner::balance(&snapshot),
     });
-    emit(global.output, &document, decisions_table)
+    emit(global.output, &document, tables::decisions)
 }
 
 /// The live cluster's snapshot, for what is planned here.
-async fn live_snapshot(global: &Global) -> Result<Snapshot, Failure> {
+pub(crate) async fn live_snapshot(global: &Global) -> Result<Snapshot, Failure> {
     let admin = global.admin()?;
     let document = admin
         .document("take a snapshot", |mut c| async move { c.snapshot(SnapshotRequest {}).await })
@@ -76,9 +111,13 @@ async fn live_snapshot(global: &Global) -> Result<Snapshot, Failure> {
         .map_err(|e| input(format!("the cluster's snapshot: {e}")))
 }
 
-fn until_stable(snapshot: Snapshot, max_passes: u32) -> Value {
+fn until_stable(global: &Global, snapshot: Snapshot, max_passes: u32) -> Result<(), Failure> {
+    if global.output == Format::KafkaReassignment {
+        let stable = planner::until_stable(snapshot.clone(), max_passes);
+        return reassign::print(&snapshot, &stable.snapshot);
+    }
     let stable = planner::until_stable(snapshot, max_passes);
-    json!({
+    let document: Value = json!({
         "passes": stable.passes,
         "writes": stable.steps.len(),
         "moves": stable.moves,
@@ -87,42 +126,6 @@ fn until_stable(snapshot: Snapshot, max_passes: u32) -> Value {
         "waiting": stable.waiting,
         "final": stable.snapshot.to_json(),
         "balance": planner::balance(&stable.snapshot),
-    })
-}
-
-fn decisions_table(d: &Value) -> String {
-    let decisions = d["decisions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if decisions.is_empty() {
-        return "nothing to do".to_owned();
-    }
-    let rows = decisions.iter().map(|d| {
-        let word = ["step", "waiting", "refusal"].into_iter().find(|f| d[f].is_string());
-        [
-            cell(&d["shard"]),
-            cell(&d["decision"]),
-            word.map_or("-".to_owned(), |field| cell(&d[field])),
-            cell(&d["from"]),
-            cell(&d["to"]),
-            cell(&d["reason"]),
-            cell(&d["detail"]),
-        ]
     });
-    let header = ["shard", "decision", "what", "from", "to", "reason", "detail"];
-    table(header, rows.collect())
-}
-
-fn steps_table(d: &Value) -> String {
-    let fields = ["pass", "shard", "step", "from", "to", "reason"];
-    let end = match d["stable"].as_bool() {
-        Some(true) => "at rest",
-        _ => "not at rest yet",
-    };
-    format!(
-        "{}\n\n{} writes, {} moves in {} passes; {end}, {} waiting",
-        table(fields, cells(&d["steps"], fields)),
-        cell(&d["writes"]),
-        cell(&d["moves"]),
-        cell(&d["passes"]),
-        cell(&d["waiting"])
-    )
+    emit(global.output, &document, tables::steps)
 }

@@ -14,7 +14,7 @@ use super::shards::parse_shard;
 use super::streams::parse_stream;
 use crate::Failure;
 use crate::cli::Global;
-use crate::output::{Format, written};
+use crate::output::{Format, NOT_A_PLAN, written};
 
 /// What to read.
 #[derive(Debug, Args)]
@@ -139,6 +139,7 @@ fn write_batch(format: Format, shard: &ShardKey, batch: &[StoredRecord]) -> Resu
                     .map_err(|e| Failure::Input(format!("cannot write a record as YAML: {e}")))?;
                 write!(out, "---\n{text}")
             }
+            Format::KafkaReassignment => return Err(Failure::Input(NOT_A_PLAN.to_owned())),
         };
         written(result)?;
     }

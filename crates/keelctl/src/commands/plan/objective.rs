@@ -1,0 +1,86 @@
+//! `keelctl plan --objective`: the whole set of moves that reaches an aim, at once.
+
+use clap::ValueEnum;
+use evenkeel_model::Snapshot;
+use evenkeel_planner::{LoadAim, LoadMove, LoadPlan, even_load};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::Failure;
+use crate::output::{Format, bytes, emit, print_text, table};
+
+/// What the moves are to reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Objective {
+    /// Every broker near the mean load.
+    Load,
+}
+
+/// A percentage of the mean.
+pub(super) fn tolerance(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| "expected a percentage, 0 to 100".to_owned())?;
+    if (0.0..=100.0).contains(&percent) {
+        return Ok(percent);
+    }
+    Err("expected a percentage, 0 to 100".to_owned())
+}
+
+/// The moves, and how long finding them took.
+pub(super) struct Evening {
+    pub(super) plan: LoadPlan,
+    planning_ms: f64,
+}
+
+/// Evens out the load.
+pub(super) fn plan(snapshot: &Snapshot, tolerance: f64, fewest_moves: bool) -> Evening {
+    let aim = if fewest_moves { LoadAim::FewestMoves } else { LoadAim::BothSides };
+    let began = Instant::now();
+    let plan = even_load(snapshot, tolerance, aim);
+    Evening { plan, planning_ms: began.elapsed().as_secs_f64() * 1000.0 }
+}
+
+impl Evening {
+    /// Writes it to stdout. People are shown the moves, and not the snapshot they lead to.
+    pub(super) fn print(&self, format: Format) -> Result<(), Failure> {
+        if format == Format::Table {
+            return print_text(&self.screen());
+        }
+        let plan = &self.plan;
+        let document = json!({
+            "moves": plan.moves,
+            "load_moved": plan.load_moved,
+            "max_over_mean": plan.max_over_mean,
+            "min_over_mean": plan.min_over_mean,
+            "planning_ms": self.planning_ms,
+            "final": plan.snapshot.to_json(),
+        });
+        emit(format, &document, |_| String::new())
+    }
+
+    fn screen(&self) -> String {
+        let plan = &self.plan;
+        let row = |m: &LoadMove| {
+            [
+                m.shard.to_string(),
+                m.role.as_str().to_owned(),
+                m.from.to_string(),
+                m.to.to_string(),
+                format!("{}/s", bytes(m.load)),
+            ]
+        };
+        let summary = format!(
+            "{} moves carrying {}/s; then the most loaded broker is at {:.3} of the mean and the \
+             least loaded at {:.3}; planned in {:.1} ms",
+            plan.moves.len(),
+            bytes(plan.load_moved),
+            plan.max_over_mean,
+            plan.min_over_mean,
+            self.planning_ms
+        );
+        if plan.moves.is_empty() {
+            return summary;
+        }
+        let header = ["shard", "role", "from", "to", "load"];
+        format!("{}\n\n{summary}", table(header, plan.moves.iter().map(row).collect()))
+    }
+}

@@ -1,9 +1,13 @@
 //! Identifiers: brokers, streams, shards, and their text forms.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An identifier that does not have the form it must have.
@@ -77,15 +81,20 @@ impl Kind {
     }
 }
 
-/// A stream or cache: `<kind>/<namespace>/<name>`. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamKey {
+/// A stream or cache: `<kind>/<namespace>/<name>`. Cheap to clone, and one word large: every shard's
+/// key has one.
+#[derive(Debug, Clone, Hash)]
+pub struct StreamKey(Arc<StreamName>);
+
+/// What a [`StreamKey`] consists of.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamName {
     /// Stream or cache.
     pub kind: Kind,
     /// 1–255 characters of `A-Z a-z 0-9 - . _`.
-    pub namespace: Arc<str>,
+    pub namespace: Box<str>,
     /// The same form as the namespace.
-    pub name: Arc<str>,
+    pub name: Box<str>,
 }
 
 impl StreamKey {
@@ -94,12 +103,41 @@ impl StreamKey {
         let expected = "1 to 255 characters of A-Z a-z 0-9 - . _";
         check("namespace", namespace, 255, name_char, expected)?;
         check("stream name", name, 255, name_char, expected)?;
-        Ok(Self { kind, namespace: namespace.into(), name: name.into() })
+        let name = StreamName { kind, namespace: namespace.into(), name: name.into() };
+        Ok(Self(Arc::new(name)))
     }
 
     /// One of its shards.
     pub fn shard(&self, number: u32) -> ShardKey {
         ShardKey { stream: self.clone(), number }
+    }
+}
+
+impl Deref for StreamKey {
+    type Target = StreamName;
+
+    fn deref(&self) -> &StreamName {
+        &self.0
+    }
+}
+
+impl PartialEq for StreamKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for StreamKey {}
+
+impl PartialOrd for StreamKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for StreamKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
     }
 }
 
@@ -127,13 +165,19 @@ impl fmt::Display for Kind {
 
 impl fmt::Display for StreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}/{}/{}", self.kind, self.namespace, self.name))
+        if f.width().is_some() || f.precision().is_some() {
+            return f.pad(&self.to_string());
+        }
+        write!(f, "{}/{}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 }
 
 impl fmt::Display for ShardKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}/{}", self.stream, self.number))
+        if f.width().is_some() || f.precision().is_some() {
+            return f.pad(&self.to_string());
+        }
+        write!(f, "{}/{}", self.stream, self.number)
     }
 }
 
@@ -209,11 +253,25 @@ macro_rules! text_serde {
 
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-                text.parse().map_err(serde::de::Error::custom)
+                d.deserialize_str(Text(PhantomData))
             }
         }
     )*};
+}
+
+/// Reads a text form where it lies, without a copy of it.
+struct Text<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = IdError>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
 }
 
 text_serde!(BrokerId, StreamKey, ShardKey);

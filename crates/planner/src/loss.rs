@@ -1,7 +1,7 @@
 //! The guard against mass loss: when many brokers vanish at once, copies would only add to the
 //! trouble, so that no repair starts but those of shards down to one live replica.
 
-use evenkeel_model::{Lifecycle, Millis};
+use evenkeel_model::{Lifecycle, Millis, Policy, Snapshot};
 
 use crate::world::{NONE, Ord32, World};
 
@@ -19,7 +19,7 @@ impl LossGuard {
         let elected_at = world.snapshot.elected_at_ms;
         let settled = elected_at.saturating_add(expiry);
         Self {
-            held: mass_loss(world),
+            held: mass_loss(world.snapshot, world.policy),
             elected: (world.now < settled).then_some((elected_at, settled)),
         }
     }
@@ -46,8 +46,9 @@ impl LossGuard {
     }
 }
 
-fn mass_loss(world: &World<'_>) -> Option<String> {
-    let views = || world.brokers.iter().filter_map(|b| b.view);
+/// Whether so many brokers are missing that only last copies are restored, in words.
+pub(crate) fn mass_loss(snapshot: &Snapshot, policy: &Policy) -> Option<String> {
+    let views = || snapshot.brokers.values();
     let count = |l: Lifecycle| views().filter(|v| v.lifecycle == l).count();
     let down = count(Lifecycle::Down);
     let all = count(Lifecycle::Live) + count(Lifecycle::Draining) + down;
@@ -57,8 +58,8 @@ fn mass_loss(world: &World<'_>) -> Option<String> {
     let mut since: Vec<Millis> =
         views().filter(|v| v.lifecycle == Lifecycle::Down).map(|v| v.since_ms).collect();
     since.sort_unstable();
-    let released = world.policy.mass_loss_released_at_ms;
-    let expiry = world.policy.broker_expiry_ms;
+    let released = policy.mass_loss_released_at_ms;
+    let expiry = policy.broker_expiry_ms;
     let mut first = 0;
     let mut worst = 0;
     for last in 0..since.len() {
@@ -70,7 +71,7 @@ fn mass_loss(world: &World<'_>) -> Option<String> {
         }
     }
     let share = worst as f64 * 100.0 / all as f64;
-    (worst >= 2 && share >= world.policy.mass_loss_percent).then(|| {
+    (worst >= 2 && share >= policy.mass_loss_percent).then(|| {
         format!("{worst} of {all} brokers vanished at once; only last copies are restored")
     })
 }

@@ -38,9 +38,12 @@ fn megabits(bytes_per_second: f64) -> f64 {
     usable(Some(bytes_per_second)) * 8.0 / 1_000_000.0
 }
 
+/// More than any machine does, a second or in percent: sums of what is larger would not stay numbers.
+const MOST: f64 = 1e15;
+
 /// A value that is missing or no number counts 0.
 fn usable(value: Option<f64>) -> f64 {
-    value.filter(|v| v.is_finite() && *v > 0.0).unwrap_or(0.0)
+    value.filter(|v| v.is_finite() && *v > 0.0).map_or(0.0, |v| v.min(MOST))
 }
 
 /// A broker's report, if it is not too old.

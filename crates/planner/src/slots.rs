@@ -68,11 +68,16 @@ pub(crate) fn is_small(world: &World<'_>, shard: Ord32) -> bool {
 
 /// The pool of a restore.
 pub(crate) fn restore_pool(world: &World<'_>, shard: Ord32, replaces: bool) -> Pool {
-    match Urgency::of(world, shard) {
+    let pool = match Urgency::of(world, shard) {
         Urgency::CannotServe | Urgency::LastCopy => Pool::Repairs,
-        Urgency::Short if !replaces && is_small(world, shard) => Pool::Free,
         Urgency::Short => Pool::Moves,
-    }
+    };
+    let limit = match pool {
+        Pool::Repairs => world.policy.repairs_max_concurrent,
+        _ => world.policy.moves_max_concurrent,
+    };
+    // A limit of 0 is an operator's way to hold every copy, small ones too.
+    if limit > 0 && !replaces && is_small(world, shard) { Pool::Free } else { pool }
 }
 
 /// Counts of flights.
@@ -94,8 +99,15 @@ impl Slots {
     }
 
     /// What the snapshot shows under way for a shard. A fenced shard that lost its destination
-    /// holds no slot any more.
+    /// holds no slot any more, nor does a shard that lost its leader: nothing goes on for it until
+    /// that one is back, and others must not wait for it.
     pub(crate) fn flight_of(world: &World<'_>, shard: Ord32) -> Option<Flight> {
+        let leader = world.shard(shard).leader;
+        if world.standing(leader).may_lead() { Self::under(world, shard, leader) } else { None }
+    }
+
+    /// What is under way for a shard, and goes on under `leader`.
+    pub(crate) fn under(world: &World<'_>, shard: Ord32, leader: Ord32) -> Option<Flight> {
         let facts = world.shard(shard);
         if !facts.moving {
             return None;
@@ -105,7 +117,7 @@ impl Slots {
             if world.followers(shard).contains(&facts.successor) {
                 return Some(Flight::transfer());
             }
-            return Some(Flight::copy(Pool::Moves, facts.leader, facts.successor));
+            return Some(Flight::copy(Pool::Moves, leader, facts.successor));
         }
         if facts.joining != NONE && assignment.state != ShardState::Draining {
             let reason = assignment.move_.as_ref().map(|m| m.reason);
@@ -115,7 +127,7 @@ impl Slots {
                 }
                 _ => Pool::Moves,
             };
-            return Some(Flight::copy(pool, facts.leader, facts.joining));
+            return Some(Flight::copy(pool, leader, facts.joining));
         }
         None
     }
@@ -171,8 +183,6 @@ impl Slots {
         let (used, max, what) = match pool {
             Pool::Moves => (self.moves, policy.moves_max_concurrent, "move"),
             Pool::Repairs => (self.repairs, policy.repairs_max_concurrent, "repair"),
-            // A limit of 0 is an operator's way to hold every copy.
-            Pool::Free if policy.moves_max_concurrent == 0 => (0, 0, "move"),
             Pool::Free => return None,
         };
         (used >= max).then(|| {

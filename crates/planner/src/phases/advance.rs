@@ -72,7 +72,7 @@ fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
     if drained {
         match destination {
             _ if shape.successor == shape.leader => {
-                return retake(pass, shard, shape, record.reason);
+                return retake(pass, shard, shape, record);
             }
             Standing::Target | Standing::Draining => {
                 return cut_over(pass, shard, &shape, shape.successor, record.reason);
@@ -86,7 +86,7 @@ fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
                     return cut_over(pass, shard, &shape, other, record.reason);
                 }
                 if leads {
-                    return retake(pass, shard, shape, record.reason);
+                    return retake(pass, shard, shape, record);
                 }
             }
         }
@@ -141,16 +141,17 @@ fn cut_over(pass: &mut Pass<'_>, shard: Ord32, shape: &Shape, to: Ord32, reason:
     pass.write(shard, draft);
 }
 
-fn retake(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, reason: MoveReason) {
+fn retake(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, record: Move) {
     let draft = Draft {
         step: Step::Retake,
-        reason: Reason::Move(reason),
+        reason: Reason::Move(record.reason),
         from: shape.leader,
         to: shape.leader,
         detail: "the destination is gone and no other replica holds everything".to_owned(),
         shape: Shape { successor: NONE, joining: NONE, leaving: NONE, ..shape },
         state: ShardState::Assigning,
-        move_: None,
+        // Nothing was finished: earlier give-ups count on.
+        move_: Some(Move { fenced_at_ms: None, ..record }).filter(|m| m.give_ups > 0),
         flight: None,
         outcome: None,
     };
@@ -159,7 +160,7 @@ fn retake(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, reason: MoveReason) {
 
 fn give_up_fence(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, record: Move) {
     let timeout = pass.world.policy.fence_timeout_ms;
-    let give_ups = record.give_ups + 1;
+    let give_ups = record.give_ups.saturating_add(1);
     let doublings = record.give_ups.min(32);
     let rest = timeout.saturating_mul(1_i64 << doublings).min(LONGEST_REST_MS.max(timeout));
     let detail = format!(
@@ -328,7 +329,7 @@ pub(crate) fn end_copy(pass: &mut Pass<'_>, shard: Ord32, step: Step, detail: St
     let reason = record.reason;
     let gives_up = matches!(step, Step::TimedOut | Step::Stalled);
     let move_ = if gives_up {
-        Some(Move { give_ups: record.give_ups + 1, ..record })
+        Some(Move { give_ups: record.give_ups.saturating_add(1), ..record })
     } else {
         // Give-ups in a row count on across an abandoned try.
         Some(record).filter(|m| m.give_ups > 0)

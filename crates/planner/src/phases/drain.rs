@@ -2,7 +2,7 @@
 
 use evenkeel_model::MoveReason;
 
-use crate::decision::{Step, WaitingOn};
+use crate::decision::{RefusedBecause, Step, WaitingOn};
 use crate::moves::{
     Destination, Way, can_copy, can_move, copy_target, destinations, fits_brokers,
     start_follower_copy, start_leader_move, wait_for_broker,
@@ -32,6 +32,17 @@ fn in_turn(pass: &Pass<'_>, shards: &[Ord32]) -> Vec<Ord32> {
     turn.into_iter().map(|(_, s)| s).collect()
 }
 
+/// Says that a drain has nowhere to go: everybody is full, or there is nobody else.
+fn refuse(pass: &mut Pass<'_>, shard: Ord32) {
+    let voters: Vec<Ord32> = pass.world.voters(shard).collect();
+    let (because, detail) = place::why_no_broker(pass, shard, |b| voters.contains(&b));
+    let because = match because {
+        RefusedBecause::NoBrokerInRegion => RefusedBecause::NoLiveBroker,
+        other => other,
+    };
+    pass.refuse(shard, because, detail);
+}
+
 /// Whether the drain of a shard is held for now, and says so.
 fn is_held(pass: &mut Pass<'_>, shard: Ord32) -> bool {
     if pass.world.snapshot.paused {
@@ -49,8 +60,7 @@ fn is_held(pass: &mut Pass<'_>, shard: Ord32) -> bool {
 
 fn leader(pass: &mut Pass<'_>, shard: Ord32) {
     if !can_move(pass, shard) {
-        let voters: Vec<Ord32> = pass.world.voters(shard).collect();
-        return place::refuse(pass, shard, |b| voters.contains(&b));
+        return refuse(pass, shard);
     }
     if is_held(pass, shard) {
         return;
@@ -108,8 +118,7 @@ fn follower(pass: &mut Pass<'_>, shard: Ord32) {
     let leaves = |b: &&Ord32| world.empties(**b);
     let Some(leaving) = world.followers(shard).iter().find(leaves).copied() else { return };
     if !can_copy(pass, shard) {
-        let voters: Vec<Ord32> = pass.world.voters(shard).collect();
-        return place::refuse(pass, shard, |b| voters.contains(&b));
+        return refuse(pass, shard);
     }
     if is_held(pass, shard) {
         return;

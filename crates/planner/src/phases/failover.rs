@@ -86,7 +86,7 @@ pub(crate) fn promote(pass: &mut Pass<'_>, shard: Ord32, replica: Ord32) {
         reason: Reason::Marker(MarkerReason::Failover),
         from: shape.leader,
         to: replica,
-        flight: if goes_on { Slots::flight_of(world, shard) } else { None },
+        flight: if goes_on { Slots::under(world, shard, replica) } else { None },
         shape: Shape { leader: replica, followers, successor: NONE, joining, leaving },
         state: ShardState::Assigning,
         move_: record.filter(|_| goes_on),

@@ -146,13 +146,14 @@ pub(crate) fn why_no_broker(
             let detail = format!("no live broker is in region {region}");
             (RefusedBecause::NoBrokerInRegion, detail)
         }
-        _ => {
+        region => {
             let live = group.targets.len();
             let factor = world.stream_of(shard).factor();
+            let there = region.as_ref().map_or(String::new(), |r| format!(" in region {r}"));
             let detail = if live < factor {
-                format!("{factor} replicas need {factor} live brokers and there are {live}")
+                format!("{factor} replicas need {factor} live brokers{there} and there are {live}")
             } else {
-                format!("none of the {live} live brokers is free to take it")
+                format!("none of the {live} live brokers{there} is free to take it")
             };
             (RefusedBecause::NoLiveBroker, detail)
         }

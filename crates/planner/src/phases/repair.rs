@@ -25,9 +25,9 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
         .map(|s| (Urgency::of(&pass.world, *s), gave_up(&pass.world, *s), *s))
         .collect();
     shards.sort_unstable();
-    for (urgency, _, shard) in shards {
+    for (_, _, shard) in shards {
         match need(&pass.world, shard) {
-            Ok(need) => restore(pass, &need, urgency),
+            Ok(need) => restore(pass, &need),
             Err(Some(detail)) => pass.wait(shard, WaitingOn::RestoreDelay, detail),
             Err(None) => {}
         }
@@ -58,7 +58,7 @@ fn lost_for(world: &World<'_>, broker: Ord32) -> Option<Millis> {
     Some(world.now.saturating_sub(view.since_ms))
 }
 
-fn restore(pass: &mut Pass<'_>, need: &Need, urgency: Urgency) {
+fn restore(pass: &mut Pass<'_>, need: &Need) {
     let Need { shard, replaces } = *need;
     if !can_copy(pass, shard) {
         let voters: Vec<Ord32> = pass.world.voters(shard).collect();
@@ -67,7 +67,7 @@ fn restore(pass: &mut Pass<'_>, need: &Need, urgency: Urgency) {
     if pass.world.snapshot.paused {
         return pass.wait(shard, WaitingOn::Paused, "placement is paused".to_owned());
     }
-    if urgency == Urgency::Short && pass.world.live_replicas(shard) >= 2 {
+    if pass.world.live_replicas(shard) >= 2 {
         let world = &pass.world;
         let lost = world.followers(shard).iter().copied();
         let lost = lost.filter(|b| !world.standing(*b).holds());

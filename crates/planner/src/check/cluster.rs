@@ -1,0 +1,91 @@
+//! What a check has to know of the brokers.
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::{Assignment, BrokerId, BrokerView, ShardReport, Snapshot, StreamKey};
+
+use crate::loss::mass_loss;
+use crate::standing::{Standing, standing};
+
+pub(super) struct Cluster<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    /// Why no repair copy starts, if many brokers are missing.
+    pub(super) mass_loss: Option<String>,
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, mass_loss: mass_loss(snapshot, &snapshot.policy) }
+    }
+
+    /// A broker that is not listed, or nobody, is lost.
+    pub(super) fn standing(&self, broker: Option<&BrokerId>) -> Standing {
+        let view = broker.and_then(|b| self.snapshot.brokers.get(b));
+        let of = |v: &BrokerView| standing(v, self.snapshot.as_of_ms, &self.snapshot.policy);
+        view.map_or(Standing::Lost, of)
+    }
+
+    pub(super) fn holds(&self, broker: &BrokerId) -> bool {
+        self.standing(Some(broker)).holds()
+    }
+
+    /// Whether it serves and is not about to leave.
+    pub(super) fn stays(&self, broker: &BrokerId) -> bool {
+        matches!(self.standing(Some(broker)), Standing::Target | Standing::Unregistered)
+    }
+
+    pub(super) fn is_in_region(&self, stream: &StreamKey, broker: &BrokerId) -> bool {
+        let region = self.snapshot.streams.get(stream).and_then(|s| s.region.as_ref());
+        let there = self.snapshot.brokers.get(broker).and_then(|b| b.region.as_ref());
+        region.is_none() || region == there
+    }
+
+    /// Live, registered brokers of the stream's region, or of all.
+    pub(super) fn eligible(&self, stream: Option<&StreamKey>) -> Vec<(&'a BrokerId, f64)> {
+        let fits = |(id, view): &(&BrokerId, &BrokerView)| {
+            view.is_target() && stream.is_none_or(|s| self.is_in_region(s, id))
+        };
+        let all = self.snapshot.brokers.iter();
+        all.filter(fits).map(|(id, view)| (id, view.weight)).collect()
+    }
+
+    pub(super) fn factor(&self, stream: &StreamKey) -> usize {
+        self.snapshot.streams.get(stream).map_or(1, |s| s.replication_factor as usize)
+    }
+
+    /// What `broker` says about the shard at the generation of `a`.
+    pub(super) fn report(&self, a: &Assignment, broker: &BrokerId) -> Option<&'a ShardReport> {
+        self.snapshot.report(&a.shard, broker, a.generation)
+    }
+
+    pub(super) fn holds_everything(&self, a: &Assignment, broker: &BrokerId) -> bool {
+        self.report(a, broker).is_some_and(|r| r.caught_up && r.halted.is_none())
+    }
+
+    /// Whether its copy is within the lag bound.
+    pub(super) fn is_close(&self, a: &Assignment, broker: &BrokerId) -> bool {
+        let bound = self.snapshot.policy.move_fence_max_lag_records;
+        self.report(a, broker).is_some_and(|r| {
+            r.halted.is_none() && (r.caught_up || r.lag_records.is_some_and(|lag| lag <= bound))
+        })
+    }
+
+    pub(super) fn span<'b>(&self, brokers: impl Iterator<Item = &'b BrokerId>) -> usize {
+        let zone = |b: &BrokerId| self.snapshot.brokers.get(b).and_then(|v| v.zone.as_ref());
+        brokers.filter_map(zone).collect::<BTreeSet<_>>().len()
+    }
+
+    /// The most zones that the set can span once `successor` leads it: one member goes if the set
+    /// is full, and copies that leave anyway do not count.
+    pub(super) fn widest_after(&self, a: &Assignment, successor: &BrokerId) -> usize {
+        let stays = |b: &&BrokerId| self.stays(b);
+        let after = |without: Option<&BrokerId>| {
+            let kept = a.voters().filter(|b| Some(*b) != without && *b != successor);
+            self.span(kept.chain([successor]).filter(stays))
+        };
+        if a.voters().any(|v| v == successor) || a.voters().count() < self.factor(&a.shard.stream) {
+            return after(None);
+        }
+        a.voters().map(|b| after(Some(b))).max().unwrap_or(0)
+    }
+}

@@ -229,6 +229,9 @@ fn moves_and_plans(cluster: &Cluster) {
     assert_eq!(cluster.json(&["balance"], "")["streams"], offline["streams"]);
     assert_eq!(cluster.json(&["rank", "--strategy", "fair"], "")["strategy"], "fair");
     assert_eq!(cluster.json(&["explain", "orders/0"], "")["shard"], "stream/default/orders/0");
+    let b1 = cluster.json(&["explain", "b1"], "");
+    assert_eq!((&b1["broker"], &b1["safe_to_stop"]), (&json!("b1"), &json!(false)));
+    cluster.refused(&["explain", "b9"], 2, "error: cannot explain b9");
     cluster.refused(&["explain", "orders/9"], 2, "error: cannot explain stream/default/orders/9");
 }
 

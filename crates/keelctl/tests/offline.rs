@@ -160,6 +160,19 @@ fn balance_rank_and_explain_have_their_fields() {
 }
 
 #[test]
+fn a_broker_tells_what_still_names_it() {
+    let b1 = keelctl(&["explain", "--snapshot", "-", "b1", "-o", "json"], DRAIN).json();
+    assert_eq!((&b1["lifecycle"], &b1["safe_to_stop"]), (&json!("draining"), &json!(false)));
+    assert_eq!(b1["named_by"], json!({ "leader": 1, "follower": 0, "successor": 0, "joining": 0 }));
+    let shard = &b1["shards"][0];
+    assert_eq!((&shard["role"], &shard["decision"]["word"]), (&json!("leader"), &json!("stage")));
+    let rest = ["plan", "--snapshot", "-", "--until-stable", "-o", "json"];
+    let done = keelctl(&rest, DRAIN).json()["final"].to_string();
+    let told = keelctl(&["explain", "--snapshot", "-", "b1"], &done).stdout;
+    assert!(told.contains("No shard names it: it is safe to stop"), "{told}");
+}
+
+#[test]
 fn owners_are_ranked_over_all_members_and_the_first_live_one_owns() {
     let members = tempfile::NamedTempFile::new().unwrap();
     let path = members.path().to_str().unwrap();
@@ -209,7 +222,9 @@ fn bad_input_is_one_line_that_names_file_field_and_expectation() {
     refused(&["plan", "--snapshot", "/nowhere/s.json"], "", "error: cannot read /nowhere/s.json");
     let elsewhere = ["explain", "--snapshot", "-", "stream/default/orders/7"];
     refused(&elsewhere, DRAIN, "error: stdin: there is no shard stream/default/orders/7");
-    refused(&["explain", "--snapshot", "-", "orders"], DRAIN, "error: ");
+    let nobody = ["explain", "--snapshot", "-", "b9"];
+    refused(&nobody, DRAIN, "error: stdin: there is no broker b9: expected one that it lists");
+    refused(&["explain", "--snapshot", "-", "B1"], DRAIN, "error: broker id 'B1' is not valid");
     let throttle = ["throttle", "--link-bytes-per-second", "0", "--target-ms", "100"];
     refused(&throttle, "", "error: invalid value '0' for '--link-bytes-per-second <N>'");
     let throttle = ["throttle", "--link-bytes-per-second", "1", "--target-ms", "-1"];

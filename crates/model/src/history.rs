@@ -14,6 +14,16 @@ pub enum MoveOutcome {
     GivenUp,
 }
 
+impl MoveOutcome {
+    /// The word used in records and output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CutOver => "cut_over",
+            Self::GivenUp => "given_up",
+        }
+    }
+}
+
 /// One finished move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {

@@ -37,7 +37,10 @@ pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,
 };
 pub use even_load::{LoadAim, LoadMove, LoadPlan, even_load};
-pub use explain::{Candidate, Explanation, explain};
+pub use explain::{
+    BrokerExplanation, Candidate, Explanation, NamingDecision, NamingShard, RoleCounts, explain,
+    explain_broker,
+};
 pub use operator::{
     ForcedPromotion, MoveRefusal, MoveRefusedBecause, OperatorMove, cancel_move, force_promote,
     operator_move,

@@ -133,6 +133,13 @@ impl Rules<'_, '_> {
         self.bars(stream, broker).tier(led, self.tally.leaders[broker as usize])
     }
 
+    /// The tier of a broker that leads a shard of the stream, that shard left out.
+    pub(crate) fn tier_without(&self, stream: Ord32, broker: Ord32) -> Tier {
+        let led = self.tally.of_stream(stream, broker).saturating_sub(1);
+        let leads = self.tally.leaders[broker as usize].saturating_sub(1);
+        self.bars(stream, broker).tier(led, leads)
+    }
+
     /// The best of `candidates`, which are in order, for a shard of `stream`, and its tier.
     pub(crate) fn choose(
         &self,

@@ -3,8 +3,8 @@
 
 use evenkeel_model::{Snapshot, Strategy};
 use evenkeel_planner::{
-    Member, RefusedBecause, Step, WaitingOn, balance, check_members, explain, owners, plan, rank,
-    until_stable,
+    Member, RefusedBecause, Step, WaitingOn, balance, check_members, explain, explain_broker,
+    owners, plan, rank, until_stable,
 };
 use serde_json::{Value, json};
 
@@ -116,10 +116,35 @@ fn balance_rank_and_explain_have_the_documented_form() {
     );
     let shard = "cache/default/c/1".parse().unwrap();
     let e = serde_json::to_value(explain(&s, &shard).unwrap()).unwrap();
-    assert_eq!(keys(&e), ["shard", "assignment", "decision", "candidates", "text"]);
+    let fields =
+        ["shard", "assignment", "decision", "waiting_since_ms", "remedy", "candidates", "text"];
+    assert_eq!(keys(&e), fields);
     assert_eq!(e["candidates"][0]["broker"], "b2");
     assert_eq!(e["candidates"][2]["excluded"], "draining");
     assert!(explain(&s, &"cache/default/c/2".parse().unwrap()).is_none());
+    let b1 = serde_json::to_value(explain_broker(&s, &"b1".parse().unwrap()).unwrap()).unwrap();
+    assert_eq!(
+        keys(&b1),
+        [
+            "broker",
+            "lifecycle",
+            "since_ms",
+            "registered",
+            "stopping",
+            "target",
+            "zone",
+            "leaders",
+            "named_by",
+            "safe_to_stop",
+            "shards",
+            "text"
+        ]
+    );
+    assert_eq!((&b1["leaders"], &b1["safe_to_stop"]), (&json!(1), &json!(false)));
+    assert_eq!(b1["shards"][0]["role"], "leader");
+    let b3 = explain_broker(&s, &"b3".parse().unwrap()).unwrap();
+    assert!(b3.safe_to_stop && b3.shards.is_empty());
+    assert!(explain_broker(&s, &"b4".parse().unwrap()).is_none());
 }
 
 #[test]

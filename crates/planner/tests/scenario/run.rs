@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use evenkeel_model::{Snapshot, Strategy};
 use evenkeel_planner::{
-    DEFAULT_PASSES, Plan, apply, balance, cancel_move, check, explain, force_promote,
-    operator_move, plan, plan_without_stream_tiers, rank, settle, until_stable,
+    DEFAULT_PASSES, Plan, apply, balance, cancel_move, check, explain, explain_broker,
+    force_promote, operator_move, plan, plan_without_stream_tiers, rank, settle, until_stable,
 };
 use serde_json::json;
 
@@ -70,8 +70,12 @@ impl Scenario {
             "set" => self.set(first()?),
             "balance" => Ok(self.balance()),
             "rank" => self.rank(first()?),
-            "explain" => {
+            "explain" if first()?.contains('/') => {
                 let found = explain(s, &shard(first()?)?).ok_or("no such shard")?;
+                Ok(short(&found.text))
+            }
+            "explain" => {
+                let found = explain_broker(s, &broker(first()?)?).ok_or("no such broker")?;
                 Ok(short(&found.text))
             }
             "move" => {

@@ -95,6 +95,8 @@ pub(crate) enum Command {
     Throttle(throttle::Options),
     /// The planner's input, from the live cluster.
     Snapshot,
+    /// What a change of the cluster would do, on paper.
+    Whatif(whatif::Options),
     /// Other systems' descriptions as snapshots: kafka.
     #[command(subcommand)]
     Import(import::Verb),
@@ -141,6 +143,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Owners(options) => owners::run(global, &options),
         Command::Throttle(options) => throttle::run(global, &options),
         Command::Snapshot => snapshot::run(global).await,
+        Command::Whatif(options) => whatif::run(global, options).await,
         Command::Import(verb) => import::run(global, verb),
         Command::Pause(options) => pause::pause(global, options).await,
         Command::Resume(options) => pause::resume(global, options).await,

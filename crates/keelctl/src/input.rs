@@ -32,10 +32,16 @@ pub(crate) fn read_lines(file: &str) -> Result<Vec<String>, Failure> {
     Ok(content.lines().map(str::to_owned).collect())
 }
 
-/// Reads a snapshot file.
+/// Reads a snapshot file, without holding its text.
 pub(crate) fn snapshot(file: &str) -> Result<Snapshot, Failure> {
-    let content = read(file)?;
-    Snapshot::parse(&content).map_err(|e| input(format!("{}: {e}", name(file))))
+    let read = if file == "-" {
+        Snapshot::read(std::io::stdin().lock())
+    } else {
+        let content = std::fs::File::open(file)
+            .map_err(|e| Failure::Input(format!("cannot read {file}: {e}")))?;
+        Snapshot::read(content)
+    };
+    read.map_err(|e| input(format!("{}: {e}", name(file))))
 }
 
 /// Reads a JSON file.

@@ -1,8 +1,9 @@
 //! Data on stdout: tables for people, JSON and YAML for programs. Messages go to stderr.
 
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 
 use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::Failure;
@@ -31,14 +32,44 @@ pub fn emit(
     document: &Value,
     table: impl FnOnce(&Value) -> String,
 ) -> Result<(), Failure> {
-    let text = match format {
-        Format::Table => table(document),
-        Format::Json => format!("{document:#}"),
-        Format::Yaml => serde_yaml_ng::to_string(document)
-            .map_err(|e| Failure::Input(format!("cannot write the answer as YAML: {e}")))?,
-        Format::KafkaReassignment => return Err(Failure::Input(NOT_A_PLAN.to_owned())),
-    };
-    print_text(&text)
+    emit_whole(format, document, || table(document))
+}
+
+/// Writes `document` in the asked form, piece by piece; `table` makes the form for people.
+pub fn emit_whole(
+    format: Format,
+    document: &impl Serialize,
+    table: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Table => print_text(&table()),
+        Format::Json => {
+            stream(|out| serde_json::to_writer_pretty(out, document).map_err(Into::into))
+        }
+        Format::Yaml => {
+            let text = serde_yaml_ng::to_string(document)
+                .map_err(|e| Failure::Input(format!("cannot write the answer as YAML: {e}")))?;
+            print_text(&text)
+        }
+        Format::KafkaReassignment => Err(Failure::Input(NOT_A_PLAN.to_owned())),
+    }
+}
+
+/// As [`emit_whole`], JSON on one line: for documents that hold a whole snapshot.
+pub fn emit_large(
+    format: Format,
+    document: &impl Serialize,
+    table: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => stream(|out| serde_json::to_writer(out, document).map_err(Into::into)),
+        format => emit_whole(format, document, table),
+    }
+}
+
+fn stream(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    written(write(&mut out).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))
 }
 
 /// Writes text to stdout, with a line end unless it has one.

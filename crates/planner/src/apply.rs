@@ -94,7 +94,7 @@ pub fn until_stable(mut snapshot: Snapshot, max_passes: u32) -> Stable {
 }
 
 /// A shard's row of the load report goes with its leader.
-fn move_load_row(snapshot: &mut Snapshot, write: &Write) {
+pub(crate) fn move_load_row(snapshot: &mut Snapshot, write: &Write) {
     let shard = &write.next.shard;
     let before = snapshot.assignments.get(shard).and_then(|a| a.leader.clone());
     let (Some(before), Some(after)) = (before, write.next.leader.clone()) else { return };

@@ -27,6 +27,7 @@ mod standing;
 mod stats;
 mod tally;
 mod tiers;
+mod what_if;
 mod world;
 mod zones;
 
@@ -51,3 +52,7 @@ pub use planner::Planner;
 pub use scores::topic_load;
 pub use stats::{BalanceStatus, LoadClass, Spread};
 pub use tiers::Tier;
+pub use what_if::{
+    Change, ChangeError, Duration, Effort, Emptied, Movement, Outlook, START_SHARE, Terms, Traits,
+    Unresolved, WhatIf, what_if,
+};

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use evenkeel_model::Millis;
+use evenkeel_model::{Millis, Snapshot};
 use evenkeel_runtime::Clock;
-use serde_json::Value;
 
 use crate::cli::Global;
 use crate::failure::input;
 use crate::kafka::{Fault, describe, racks, reassignment};
-use crate::output::{Format, emit, note};
+use crate::output::{Format, emit_large, note};
 use crate::{Failure, input as files};
 
 /// What to import.
@@ -41,12 +40,12 @@ pub(crate) struct Kafka {
 /// Reads and prints. A snapshot is a document, so the form for people is JSON too.
 pub(crate) fn run(global: &Global, verb: Verb) -> Result<(), Failure> {
     let Verb::Kafka(options) = verb;
-    let document = kafka(&options)?;
+    let snapshot = kafka(&options)?;
     let format = if global.output == Format::Table { Format::Json } else { global.output };
-    emit(format, &document, |d| d.to_string())
+    emit_large(format, &snapshot, String::new)
 }
 
-fn kafka(options: &Kafka) -> Result<Value, Failure> {
+fn kafka(options: &Kafka) -> Result<Snapshot, Failure> {
     let named = [&options.describe, &options.reassignment, &options.racks];
     if named.iter().filter(|file| file.as_deref() == Some("-")).count() > 1 {
         return Err(Failure::Input("only one of the files can be stdin".to_owned()));
@@ -75,7 +74,7 @@ fn kafka(options: &Kafka) -> Result<Value, Failure> {
     for line in notes {
         note(format_args!("note: {line}"));
     }
-    Ok(snapshot.to_json())
+    Ok(snapshot)
 }
 
 /// Reads a file of lines. Every line at fault is said, the last one as the failure.

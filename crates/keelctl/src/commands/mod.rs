@@ -22,3 +22,4 @@ pub(crate) mod status;
 pub(crate) mod streams;
 pub(crate) mod subscribe;
 pub(crate) mod throttle;
+pub(crate) mod whatif;

@@ -6,13 +6,14 @@ mod tables;
 
 use clap::Args;
 use evenkeel_model::Snapshot;
-use evenkeel_planner as planner;
+use evenkeel_planner::{self as planner, Balance, StableStep};
 use evenkeel_proto::admin::{PlanRequest, SnapshotRequest};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::Global;
 use crate::failure::input;
-use crate::output::{Format, emit};
+use crate::output::{Format, emit, emit_large};
 use crate::{Failure, input as files};
 
 use objective::{Objective, tolerance};
@@ -117,15 +118,28 @@ fn until_stable(global: &Global, snapshot: Snapshot, max_passes: u32) -> Result<
         return reassign::print(&snapshot, &stable.snapshot);
     }
     let stable = planner::until_stable(snapshot, max_passes);
-    let document: Value = json!({
-        "passes": stable.passes,
-        "writes": stable.steps.len(),
-        "moves": stable.moves,
-        "steps": stable.steps,
-        "stable": stable.stable,
-        "waiting": stable.waiting,
-        "final": stable.snapshot.to_json(),
-        "balance": planner::balance(&stable.snapshot),
-    });
-    emit(global.output, &document, tables::steps)
+    let document = AtRest {
+        passes: stable.passes,
+        writes: stable.steps.len(),
+        moves: stable.moves,
+        steps: &stable.steps,
+        stable: stable.stable,
+        waiting: stable.waiting,
+        at_end: &stable.snapshot,
+        balance: planner::balance(&stable.snapshot),
+    };
+    emit_large(global.output, &document, || tables::steps(&stable))
+}
+
+#[derive(Serialize)]
+struct AtRest<'a> {
+    passes: u32,
+    writes: usize,
+    moves: u32,
+    steps: &'a [StableStep],
+    stable: bool,
+    waiting: u32,
+    #[serde(rename = "final")]
+    at_end: &'a Snapshot,
+    balance: Balance,
 }

@@ -3,11 +3,11 @@
 use clap::ValueEnum;
 use evenkeel_model::Snapshot;
 use evenkeel_planner::{LoadAim, LoadMove, LoadPlan, even_load};
-use serde_json::json;
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::Failure;
-use crate::output::{Format, bytes, emit, print_text, table};
+use crate::output::{Format, bytes, emit_large, table};
 
 /// What the moves are to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,22 +39,30 @@ pub(super) fn plan(snapshot: &Snapshot, tolerance: f64, fewest_moves: bool) -> E
     Evening { plan, planning_ms: began.elapsed().as_secs_f64() * 1000.0 }
 }
 
+#[derive(Serialize)]
+struct Document<'a> {
+    moves: &'a [LoadMove],
+    load_moved: f64,
+    max_over_mean: f64,
+    min_over_mean: f64,
+    planning_ms: f64,
+    #[serde(rename = "final")]
+    at_end: &'a Snapshot,
+}
+
 impl Evening {
     /// Writes it to stdout. People are shown the moves, and not the snapshot they lead to.
     pub(super) fn print(&self, format: Format) -> Result<(), Failure> {
-        if format == Format::Table {
-            return print_text(&self.screen());
-        }
         let plan = &self.plan;
-        let document = json!({
-            "moves": plan.moves,
-            "load_moved": plan.load_moved,
-            "max_over_mean": plan.max_over_mean,
-            "min_over_mean": plan.min_over_mean,
-            "planning_ms": self.planning_ms,
-            "final": plan.snapshot.to_json(),
-        });
-        emit(format, &document, |_| String::new())
+        let document = Document {
+            moves: &plan.moves,
+            load_moved: plan.load_moved,
+            max_over_mean: plan.max_over_mean,
+            min_over_mean: plan.min_over_mean,
+            planning_ms: self.planning_ms,
+            at_end: &plan.snapshot,
+        };
+        emit_large(format, &document, || self.screen())
     }
 
     fn screen(&self) -> String {

@@ -1,8 +1,10 @@
 //! Plans for people.
 
+use evenkeel_model::BrokerId;
+use evenkeel_planner::{Stable, StableStep};
 use serde_json::Value;
 
-use crate::output::{cell, cells, table};
+use crate::output::{cell, table};
 
 /// The decisions of one pass.
 pub(super) fn decisions(d: &Value) -> String {
@@ -27,18 +29,26 @@ pub(super) fn decisions(d: &Value) -> String {
 }
 
 /// Every write on the way to rest.
-pub(super) fn steps(d: &Value) -> String {
-    let fields = ["pass", "shard", "step", "from", "to", "reason"];
-    let end = match d["stable"].as_bool() {
-        Some(true) => "at rest",
-        _ => "not at rest yet",
+pub(super) fn steps(stable: &Stable) -> String {
+    let name = |b: &Option<BrokerId>| b.as_ref().map_or("-".to_owned(), ToString::to_string);
+    let row = |s: &StableStep| {
+        [
+            s.pass.to_string(),
+            s.shard.to_string(),
+            s.step.to_string(),
+            name(&s.from),
+            name(&s.to),
+            s.reason.to_string(),
+        ]
     };
+    let header = ["pass", "shard", "step", "from", "to", "reason"];
+    let end = if stable.stable { "at rest" } else { "not at rest yet" };
     format!(
         "{}\n\n{} writes, {} moves in {} passes; {end}, {} waiting",
-        table(fields, cells(&d["steps"], fields)),
-        cell(&d["writes"]),
-        cell(&d["moves"]),
-        cell(&d["passes"]),
-        cell(&d["waiting"])
+        table(header, stable.steps.iter().map(row).collect()),
+        stable.steps.len(),
+        stable.moves,
+        stable.passes,
+        stable.waiting
     )
 }

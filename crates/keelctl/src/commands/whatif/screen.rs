@@ -1,0 +1,152 @@
+//! The answer for people.
+
+use std::fmt::Write as _;
+
+use evenkeel_model::BrokerId;
+use evenkeel_planner::{Duration, Effort, Movement, Outlook, WhatIf};
+use serde_json::json;
+
+use crate::output::{bytes, cell, span_ms, table};
+
+/// The whole screen.
+pub(super) fn of(a: &WhatIf) -> String {
+    let mut text = String::new();
+    writeln!(text, "If you {}:\n", a.changes.join(", ")).ok();
+    if !a.steps.is_empty() {
+        writeln!(text, "{}\n", moves(&a.steps)).ok();
+    }
+    writeln!(text, "{}", effort(&a.effort)).ok();
+    writeln!(text, "without the change: {}", effort(&a.without)).ok();
+    writeln!(text, "{}\n", time(&a.time, a.effort.copies_of_unknown_size)).ok();
+    writeln!(text, "{}\n", outlooks(&a.before, &a.after)).ok();
+    if a.narrowed > 0 {
+        writeln!(text, "{} shards span fewer zones than now", a.narrowed).ok();
+    }
+    for one in &a.emptied {
+        match one.safe_to_stop {
+            true => writeln!(text, "{} is then named by no shard: safe to stop", one.broker),
+            false => writeln!(text, "{} is still named by {} shards", one.broker, one.named_by),
+        }
+        .ok();
+    }
+    for u in &a.unresolved {
+        let (kind, word, shards) = (verb(u.kind), u.word, u.shards);
+        writeln!(text, "{shards} shards {kind} {word}: {}: {}", u.first, u.detail).ok();
+    }
+    let end = if a.effort.stable { "at rest" } else { "not at rest yet" };
+    writeln!(text, "{end} after {} passes", a.passes).ok();
+    text
+}
+
+fn verb(kind: &str) -> &'static str {
+    if kind == "wait" { "wait for" } else { "are refused:" }
+}
+
+fn effort(e: &Effort) -> String {
+    let mut text = format!(
+        "{} leaders move, {} copies, {} copied",
+        e.leader_moves,
+        e.copies,
+        bytes(e.bytes_copied as f64)
+    );
+    if e.copies_of_unknown_size > 0 {
+        write!(text, " and {} shards of unknown size", e.copies_of_unknown_size).ok();
+    }
+    if e.placed > 0 {
+        write!(text, "; {} placed", e.placed).ok();
+    }
+    if e.promoted > 0 {
+        write!(text, "; {} failed over", e.promoted).ok();
+    }
+    text
+}
+
+fn time(t: &Duration, unknown: u32) -> String {
+    let rate = match (t.rate_bytes_per_second, t.link_share) {
+        (Some(rate), _) => format!("{}/s into and out of each broker", bytes(rate as f64)),
+        (None, Some(share)) => format!("{:.0} % of each broker's link", share * 100.0),
+        (None, None) => "any rate".to_owned(),
+    };
+    let at = t.limited_at.as_ref().map_or(String::new(), |b| format!(" of {b}"));
+    let bound = match t.limited_by {
+        "nothing" => String::new(),
+        word => format!(", bounded by {}{at}", word.replace('_', " ")),
+    };
+    let delays = match t.delays_seconds {
+        delays if delays > 0.0 => format!(", {} of it waiting", seconds(delays)),
+        _ => String::new(),
+    };
+    let unknown = if unknown > 0 { ", unknown sizes left out" } else { "" };
+    format!(
+        "at {rate}: at least {}{bound}; {} one copy after another{delays}{unknown}",
+        seconds(t.at_least_seconds),
+        seconds(t.one_by_one_seconds)
+    )
+}
+
+fn seconds(seconds: f64) -> String {
+    // Far beyond any plan the number itself says nothing.
+    span_ms((seconds * 1000.0).min(9e15) as i64)
+}
+
+fn outlooks(before: &Outlook, after: &Outlook) -> String {
+    let rows = [
+        ("active brokers", pair(before, after, |o| o.active_brokers.to_string())),
+        ("leaders a broker", pair(before, after, |o| range(o.leaders_min, o.leaders_max))),
+        ("replicas a broker", pair(before, after, |o| range(o.replicas_min, o.replicas_max))),
+        ("uneven streams", pair(before, after, |o| o.uneven_streams.to_string())),
+        (
+            "load CV",
+            pair(before, after, |o| format!("{:.1} % {}", o.cv_percent, cell(&json!(o.status)))),
+        ),
+        (
+            "under-replicated",
+            pair(before, after, |o| {
+                format!("{} ({} copies)", o.under_replicated, o.replicas_missing)
+            }),
+        ),
+        (
+            "zones spanned",
+            pair(before, after, |o| {
+                let spans =
+                    o.zones_spanned.iter().map(|(zones, shards)| format!("{zones}: {shards}"));
+                let spans = spans.collect::<Vec<_>>().join(", ");
+                if spans.is_empty() { "no zones".to_owned() } else { spans }
+            }),
+        ),
+        ("crowded", pair(before, after, |o| o.crowded.to_string())),
+        ("limited by zones", pair(before, after, |o| o.zone_limited.to_string())),
+    ];
+    let rows = rows.map(|(what, [before, after])| [what.to_owned(), before, after]);
+    table(["", "now", "then"], rows.to_vec())
+}
+
+fn pair(before: &Outlook, after: &Outlook, show: impl Fn(&Outlook) -> String) -> [String; 2] {
+    [show(before), show(after)]
+}
+
+fn range(min: u32, max: u32) -> String {
+    format!("{min} to {max}")
+}
+
+fn moves(steps: &[Movement]) -> String {
+    let name = |b: &Option<BrokerId>| b.as_ref().map_or("-".to_owned(), ToString::to_string);
+    let row = |m: &Movement| {
+        let copy = match (m.copies, m.bytes) {
+            (false, _) => "-".to_owned(),
+            (true, Some(size)) => bytes(size as f64),
+            (true, None) => "unknown".to_owned(),
+        };
+        [
+            m.pass.to_string(),
+            m.shard.to_string(),
+            m.step.to_string(),
+            name(&m.from),
+            name(&m.to),
+            m.reason.to_string(),
+            copy,
+        ]
+    };
+    let header = ["pass", "shard", "step", "from", "to", "reason", "copies"];
+    table(header, steps.iter().map(row).collect())
+}

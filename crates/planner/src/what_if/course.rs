@@ -1,0 +1,175 @@
+//! The way to rest: every pass, every write, every copy, and the waits that only time ends.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::{BrokerId, Millis, ShardKey, Snapshot};
+use serde::Serialize;
+
+use super::Effort;
+use super::outlook::Unresolved;
+use crate::apply::{apply, move_load_row, settle};
+use crate::decision::{Decision, Reason, Step, WaitingOn, Write};
+use crate::plan::{Plan, plan};
+
+/// Rests in a row after which nothing is expected of time any more: enough for an hourly limit.
+const RESTS: u32 = 100;
+
+/// How far the clock is put on for a rest whose end no setting tells.
+const REST_MS: Millis = 60_000;
+
+/// One write on the way, and the copy that it starts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Movement {
+    /// The pass that made it, from 1.
+    pub pass: u32,
+    /// The shard.
+    pub shard: ShardKey,
+    /// The step.
+    pub step: Step,
+    /// Old leader, or replaced follower.
+    pub from: Option<BrokerId>,
+    /// New leader, or joiner.
+    pub to: Option<BrokerId>,
+    /// Why.
+    pub reason: Reason,
+    /// Whether it starts a copy to `to`.
+    pub copies: bool,
+    /// Whom the bytes come from.
+    pub source: Option<BrokerId>,
+    /// The bytes, if a leader reports the shard's size.
+    pub bytes: Option<u64>,
+}
+
+/// A snapshot on its way to rest.
+pub(super) struct Course {
+    pub(super) passes: u32,
+    pub(super) stable: bool,
+    pub(super) steps: Vec<Movement>,
+    pub(super) unresolved: Vec<Unresolved>,
+    /// Waits that nothing but time ended.
+    pub(super) delays_ms: Millis,
+    pub(super) snapshot: Snapshot,
+}
+
+impl Course {
+    /// Plans and applies until nothing is written any more. Where only a delay stands in the way,
+    /// the clock is put on by that delay.
+    pub(super) fn run(snapshot: Snapshot, max_passes: u32) -> Self {
+        let sizes = sizes(&snapshot);
+        let mut course = Self {
+            passes: 0,
+            stable: false,
+            steps: Vec::new(),
+            unresolved: Vec::new(),
+            delays_ms: 0,
+            snapshot,
+        };
+        let mut rests = 0;
+        while course.passes < max_passes {
+            course.passes += 1;
+            let plan = plan(&course.snapshot);
+            course.unresolved = Unresolved::of(&plan);
+            if plan.report.written() > 0 {
+                rests = 0;
+                course.write(&plan, &sizes);
+                settle(&mut course.snapshot);
+                continue;
+            }
+            let Some(delay) = course.delay(&plan).filter(|_| rests < RESTS) else {
+                course.stable = true;
+                break;
+            };
+            rests += 1;
+            course.rest(delay);
+        }
+        course
+    }
+
+    fn write(&mut self, plan: &Plan, sizes: &BTreeMap<ShardKey, u64>) {
+        for decision in &plan.decisions {
+            let Decision::Write(write) = &decision.decision else { continue };
+            let copies = copies(&self.snapshot, write);
+            self.steps.push(Movement {
+                pass: self.passes,
+                shard: decision.shard.clone(),
+                step: write.step,
+                from: write.from.clone(),
+                to: write.to.clone(),
+                reason: write.reason,
+                copies,
+                source: write.next.leader.clone().filter(|_| copies),
+                bytes: sizes.get(&decision.shard).copied().filter(|_| copies),
+            });
+            move_load_row(&mut self.snapshot, write);
+            apply(&mut self.snapshot, decision);
+        }
+    }
+
+    /// How long only time stands in the way, if it does.
+    fn delay(&self, plan: &Plan) -> Option<Millis> {
+        let policy = &self.snapshot.policy;
+        let waits = |on| plan.report.waiting.contains_key(&on);
+        let rest = match policy.rebalancing.enabled {
+            true => policy.rebalancing.check_interval_ms().max(1),
+            false => REST_MS,
+        };
+        [
+            (waits(WaitingOn::Settling), policy.settle_ms),
+            (waits(WaitingOn::RestoreDelay), policy.restore_after_ms),
+            (waits(WaitingOn::Cooldown), rest),
+        ]
+        .into_iter()
+        .filter_map(|(waits, delay)| waits.then_some(delay))
+        .min()
+    }
+
+    /// Puts the clock on: past a limit, since equal still waits.
+    fn rest(&mut self, delay: Millis) {
+        let interval = self.snapshot.policy.reconcile_interval_ms;
+        let delay = delay.saturating_add(1);
+        self.snapshot.policy.reconcile_interval_ms = delay;
+        settle(&mut self.snapshot);
+        self.snapshot.policy.reconcile_interval_ms = interval;
+        self.delays_ms = self.delays_ms.saturating_add(delay);
+    }
+
+    pub(super) fn effort(&self) -> Effort {
+        let count = |of: &dyn Fn(&Movement) -> bool| {
+            u32::try_from(self.steps.iter().filter(|m| of(m)).count()).unwrap_or(u32::MAX)
+        };
+        let bytes = self.steps.iter().filter_map(|m| m.bytes);
+        Effort {
+            leader_moves: count(&|m| m.step == Step::CutOver && m.from != m.to),
+            copies: count(&|m| m.copies),
+            bytes_copied: bytes.fold(0, u64::saturating_add),
+            copies_of_unknown_size: count(&|m| m.copies && m.bytes.is_none()),
+            placed: count(&|m| m.step == Step::Place),
+            promoted: count(&|m| m.step == Step::Promote),
+            stable: self.stable,
+        }
+    }
+}
+
+/// Whether a write starts a copy: it names somebody who has none of the shard yet. A new shard has
+/// nothing to copy.
+fn copies(before: &Snapshot, write: &Write) -> bool {
+    let old = before.assignments.get(&write.next.shard);
+    let new = |id: &BrokerId| old.is_some_and(|a| a.role_of(id).is_none());
+    match write.step {
+        Step::Stage => write.next.successor.as_ref().is_some_and(new),
+        Step::Restore | Step::Reseat => write.next.joining.as_ref().is_some_and(new),
+        _ => false,
+    }
+}
+
+/// What leaders report of their shards' sizes. Nothing tells an empty shard from one whose size is
+/// left out: 0 is not known.
+fn sizes(snapshot: &Snapshot) -> BTreeMap<ShardKey, u64> {
+    let rows = snapshot.brokers.values().filter_map(|b| b.load.as_ref()).flat_map(|l| &l.shards);
+    let mut sizes = BTreeMap::new();
+    for row in rows.filter(|row| row.size_bytes > 0) {
+        let size = sizes.entry(row.shard.clone()).or_insert(0);
+        *size = row.size_bytes.max(*size);
+    }
+    sizes
+}

@@ -314,6 +314,19 @@ mod tests {
     }
 
     #[test]
+    fn a_preset_is_a_threshold_an_interval_and_moves_per_hour() {
+        let presets = [
+            (Aggressiveness::Conservative, (40.0, 600_000, 5)),
+            (Aggressiveness::Balanced, (30.0, 300_000, 10)),
+            (Aggressiveness::Aggressive, (20.0, 120_000, 20)),
+        ];
+        for (aggressiveness, values) in presets {
+            let r = RebalancingPolicy { aggressiveness, ..Default::default() };
+            assert_eq!((r.cv_threshold(), r.check_interval_ms(), r.moves_per_hour()), values);
+        }
+    }
+
+    #[test]
     fn explicit_settings_beat_the_preset() {
         let mut r =
             RebalancingPolicy { aggressiveness: Aggressiveness::Aggressive, ..Default::default() };

@@ -37,7 +37,7 @@ pub use check::{Violation, check};
 pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,
 };
-pub use even_load::{LoadAim, LoadMove, LoadPlan, even_load};
+pub use even_load::{LoadAim, LoadMove, LoadPlan, apply_load_plan, even_load};
 pub use explain::{
     BrokerExplanation, Candidate, Explanation, NamingDecision, NamingShard, RoleCounts, explain,
     explain_broker,

@@ -1,31 +1,44 @@
 //! Where every replica lies and what every broker carries, while moves are tried out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::ops::Range;
 
+use super::loads::sizes;
 use crate::world::{Ord32, Standing, World};
 use crate::zones::span;
 
 /// One copy of a shard, leading or following.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Replica {
+    pub(super) size: f64,
     pub(super) shard: Ord32,
     pub(super) leads: bool,
 }
 
+/// A replica that may be moved, by its place on the board.
+pub(super) type Piece = usize;
+
 pub(super) struct Board<'w> {
-    world: &'w World<'w>,
+    pub(super) world: &'w World<'w>,
     /// Mean load of the active brokers.
     pub(super) mean: f64,
-    /// Load per broker.
-    pub(super) load: Vec<f64>,
+    /// The most and the least that a broker should carry. What is off by no more than rounding is
+    /// not off.
+    pub(super) high: f64,
+    pub(super) low: f64,
+    loads: Vec<f64>,
     held: Vec<u32>,
-    size: Vec<f64>,
-    /// Per shard its voters, the leader first.
-    sets: Vec<Vec<Ord32>>,
-    /// Per broker its replicas that may still move, the heaviest first, followers before leaders.
-    replicas: Vec<Vec<Replica>>,
+    /// The voters of each shard, the leader first, one shard after the other.
+    voters: Vec<Ord32>,
+    sets: Vec<u32>,
+    /// The replicas of each broker at first, the heaviest first, followers before leaders.
+    replicas: Vec<Replica>,
+    ranges: Vec<Range<usize>>,
+    /// Pieces that were moved. They are not moved again.
+    gone: Vec<bool>,
     /// Active brokers by load.
     order: BTreeSet<(u64, Ord32)>,
+    moves: Vec<(Piece, Ord32, Ord32)>,
 }
 
 /// Loads are not negative, so their bits are in their order.
@@ -34,189 +47,201 @@ fn bits(load: f64) -> u64 {
 }
 
 impl<'w> Board<'w> {
-    pub(super) fn new(world: &'w World<'w>) -> Self {
+    pub(super) fn new(world: &'w World<'w>, tolerance: f64) -> Self {
+        let sizes = sizes(world);
         let brokers = world.brokers.len();
+        let mut loads = vec![0.0; brokers];
+        let mut held = vec![0; brokers];
+        let mut counts = vec![0; brokers];
+        let mut voters = Vec::with_capacity(sizes.len());
+        let mut sets = Vec::with_capacity(sizes.len() + 1);
+        sets.push(0);
+        for shard in 0..world.shard_count() {
+            let moving = world.is_moving(shard);
+            for broker in world.voters(shard) {
+                voters.push(broker);
+                loads[broker as usize] += sizes[shard as usize];
+                counts[broker as usize] += usize::from(!moving && sizes[shard as usize] > 0.0);
+                held[broker as usize] += u32::from(!moving);
+            }
+            if moving {
+                world.shape(shard).members().for_each(|b| held[b as usize] += 1);
+            }
+            sets.push(voters.len() as u32);
+        }
+        let active = (0..brokers as Ord32).filter(|b| world.standing(*b) == Standing::Target);
+        let order: BTreeSet<(u64, Ord32)> = active.map(|b| (bits(loads[b as usize]), b)).collect();
+        let total: f64 = order.iter().map(|(_, b)| loads[*b as usize]).sum();
+        let mean = if order.is_empty() { 0.0 } else { total / order.len() as f64 };
+        let slack = mean * 1e-9;
         let mut board = Self {
             world,
-            mean: 0.0,
-            load: vec![0.0; brokers],
-            held: vec![0; brokers],
-            size: sizes(world),
-            sets: Vec::with_capacity(world.facts.shards.len()),
-            replicas: vec![Vec::new(); brokers],
-            order: BTreeSet::new(),
+            mean,
+            high: mean * (1.0 + tolerance) + slack,
+            low: mean * (1.0 - tolerance) - slack,
+            loads,
+            held,
+            voters,
+            sets,
+            replicas: Vec::new(),
+            ranges: Vec::with_capacity(brokers),
+            gone: Vec::new(),
+            order,
+            moves: Vec::new(),
         };
-        for shard in 0..world.shard_count() {
-            let size = board.size[shard as usize];
-            let still = !world.is_moving(shard);
-            for broker in world.voters(shard) {
-                board.load[broker as usize] += size;
-                if still && size > 0.0 {
-                    let leads = broker == world.shard(shard).leader;
-                    board.replicas[broker as usize].push(Replica { shard, leads });
-                }
-            }
-            world.shape(shard).members().for_each(|b| board.held[b as usize] += 1);
-            board.sets.push(world.voters(shard).collect());
-        }
-        let active = || (0..brokers as Ord32).filter(|b| world.standing(*b) == Standing::Target);
-        let size = &board.size;
-        for list in &mut board.replicas {
-            list.sort_by(|a, b| {
-                size[b.shard as usize]
-                    .total_cmp(&size[a.shard as usize])
-                    .then(a.leads.cmp(&b.leads))
-                    .then(a.shard.cmp(&b.shard))
-            });
-        }
-        let total: f64 = active().map(|b| board.load[b as usize]).sum();
-        let count = active().count();
-        board.mean = if count == 0 { 0.0 } else { total / count as f64 };
-        board.order = active().map(|b| (bits(board.load[b as usize]), b)).collect();
+        board.lay_out(&sizes, &counts);
         board
     }
 
-    pub(super) fn load_of(&self, shard: Ord32) -> f64 {
-        self.size[shard as usize]
+    /// Puts the replicas that may move to their brokers, in order of size.
+    fn lay_out(&mut self, sizes: &[f64], counts: &[usize]) {
+        let mut end = 0;
+        for count in counts {
+            self.ranges.push(end..end);
+            end += count;
+        }
+        self.replicas = vec![Replica { size: 0.0, shard: 0, leads: false }; end];
+        self.gone = vec![false; end];
+        for shard in 0..self.world.shard_count() {
+            let size = sizes[shard as usize];
+            if size <= 0.0 || self.world.is_moving(shard) {
+                continue;
+            }
+            for at in self.set(shard) {
+                let broker = self.voters[at];
+                let leads = broker == self.world.shard(shard).leader;
+                let range = &mut self.ranges[broker as usize];
+                self.replicas[range.end] = Replica { size, shard, leads };
+                range.end += 1;
+            }
+        }
+        for range in &self.ranges {
+            self.replicas[range.clone()].sort_unstable_by(|a, b| {
+                let same = || a.leads.cmp(&b.leads).then(a.shard.cmp(&b.shard));
+                b.size.total_cmp(&a.size).then_with(same)
+            });
+        }
     }
 
-    pub(super) fn most_moves(&self) -> usize {
-        self.replicas.iter().map(Vec::len).sum::<usize>() + 1
+    fn set(&self, shard: Ord32) -> Range<usize> {
+        self.sets[shard as usize] as usize..self.sets[shard as usize + 1] as usize
     }
 
-    pub(super) fn lowest_first(&self) -> impl Iterator<Item = Ord32> + '_ {
+    pub(super) fn load(&self, broker: Ord32) -> f64 {
+        self.loads[broker as usize]
+    }
+
+    pub(super) fn is_over(&self, broker: Ord32) -> bool {
+        self.load(broker) > self.high
+    }
+
+    pub(super) fn is_under(&self, broker: Ord32) -> bool {
+        self.load(broker) < self.low
+    }
+
+    pub(super) fn is_empty(&self, broker: Ord32) -> bool {
+        self.load(broker) <= 0.0
+    }
+
+    /// What a broker lacks of the least it should carry.
+    pub(super) fn lack(&self, broker: Ord32) -> f64 {
+        (self.low - self.load(broker)).max(0.0)
+    }
+
+    /// The active brokers, the least loaded first.
+    pub(super) fn active(&self) -> impl DoubleEndedIterator<Item = Ord32> + '_ {
         self.order.iter().map(|(_, b)| *b)
     }
 
-    pub(super) fn highest_first(&self) -> impl Iterator<Item = Ord32> + use<> {
-        let all: Vec<Ord32> = self.order.iter().rev().map(|(_, b)| *b).collect();
-        all.into_iter()
+    pub(super) fn highest(&self) -> Option<Ord32> {
+        self.active().next_back()
     }
 
-    /// The most and the least loaded broker, if any is active.
-    pub(super) fn ends(&self) -> Option<(Ord32, Ord32)> {
-        Some((self.order.last()?.1, self.order.first()?.1))
+    pub(super) fn lowest(&self) -> Option<Ord32> {
+        self.active().next()
     }
 
-    pub(super) fn highest_load(&self) -> f64 {
-        self.order.last().map_or(0.0, |(_, b)| self.load[*b as usize])
+    pub(super) fn replica(&self, piece: Piece) -> Replica {
+        self.replicas[piece]
     }
 
-    pub(super) fn lowest_load(&self) -> f64 {
-        self.order.first().map_or(0.0, |(_, b)| self.load[*b as usize])
+    pub(super) fn size(&self, piece: Piece) -> f64 {
+        self.replicas[piece].size
     }
 
-    /// Active brokers without load.
-    pub(super) fn empty(&self) -> Vec<Ord32> {
-        self.lowest_first().take_while(|b| self.load[*b as usize] <= 0.0).collect()
+    /// A broker's pieces of at most `most`, the heaviest first.
+    pub(super) fn at_most(&self, broker: Ord32, most: f64) -> impl Iterator<Item = Piece> + '_ {
+        let Range { start, end } = self.ranges[broker as usize];
+        let larger = self.replicas[start..end].partition_point(|r| r.size > most);
+        (start + larger..end).filter(|piece| !self.gone[*piece])
     }
 
-    /// A broker's replicas that may still move, the heaviest first.
-    pub(super) fn movable(&self, broker: Ord32) -> impl Iterator<Item = Replica> + '_ {
-        self.replicas[broker as usize].iter().copied()
+    /// A broker's pieces of at least `least`, the lightest first.
+    pub(super) fn at_least(&self, broker: Ord32, least: f64) -> impl Iterator<Item = Piece> + '_ {
+        let Range { start, end } = self.ranges[broker as usize];
+        let enough = self.replicas[start..end].partition_point(|r| r.size >= least);
+        (start..start + enough).rev().filter(|piece| !self.gone[*piece])
     }
 
-    /// A broker's replicas, the smallest that is enough for `need` first, then larger ones, then
-    /// smaller ones from the largest.
-    pub(super) fn closest_to(
-        &self,
-        broker: Ord32,
-        need: f64,
-    ) -> impl Iterator<Item = Replica> + '_ {
-        let list = &self.replicas[broker as usize];
-        let enough = list.partition_point(|r| self.load_of(r.shard) >= need);
-        list[..enough].iter().rev().chain(&list[enough..]).copied()
+    /// The lowest active broker that may take a piece and ends no higher than it should, nor as high
+    /// as the giver was.
+    pub(super) fn taker(&self, piece: Piece, from: Ord32) -> Option<Ord32> {
+        let size = self.size(piece);
+        let most = (self.high - size).min(self.load(from) - size);
+        self.active()
+            .take_while(|to| self.load(*to) <= most)
+            .find(|to| *to != from && self.may_move(piece, from, *to))
     }
 
-    /// Whether a replica may go: not where another one is, and no cap, region or zone is broken.
-    pub(super) fn may_move(&self, replica: Replica, from: Ord32, to: Ord32) -> bool {
-        let set = &self.sets[replica.shard as usize];
+    /// Whether a piece may go: not where another copy is, and no cap, region or zone is broken.
+    pub(super) fn may_move(&self, piece: Piece, from: Ord32, to: Ord32) -> bool {
         let room = self.held[to as usize] < self.world.brokers[to as usize].cap;
-        room && self.may_sit(replica, set, from, to)
+        room && self.may_sit(piece, from, to)
     }
 
-    fn may_sit(&self, replica: Replica, set: &[Ord32], from: Ord32, to: Ord32) -> bool {
-        let group = self.world.group_of(replica.shard);
-        if set.contains(&to) || group.targets.binary_search(&to).is_err() {
-            return false;
-        }
-        if self.world.zones == 0 {
+    /// As [`may_move`](Self::may_move), where another one goes the other way.
+    pub(super) fn may_sit(&self, piece: Piece, from: Ord32, to: Ord32) -> bool {
+        let shard = self.replicas[piece].shard;
+        let set = &self.voters[self.set(shard)];
+        let group = self.world.group_of(shard);
+        let allowed = group.region.is_none() || group.targets.binary_search(&to).is_ok();
+        allowed && !set.contains(&to) && self.keeps_zones(set, from, to)
+    }
+
+    fn keeps_zones(&self, set: &[Ord32], from: Ord32, to: Ord32) -> bool {
+        let world = self.world;
+        if world.zones == 0 || world.zone(from) == world.zone(to) {
             return true;
         }
         let after = set.iter().map(|b| if *b == from { to } else { *b });
-        span(self.world, after) >= span(self.world, set.iter().copied())
+        span(world, after) >= span(world, set.iter().copied())
     }
 
-    /// A replica of `from` and a smaller one of `to` whose difference is closest to `wanted` and
-    /// narrows the gap between the two.
-    pub(super) fn best_exchange(
-        &self,
-        from: Ord32,
-        to: Ord32,
-        wanted: f64,
-    ) -> Option<(Replica, Replica)> {
-        let mut best: Option<(f64, Replica, Replica)> = None;
-        for back in self.movable(to) {
-            let base = self.load_of(back.shard);
-            for there in self.closest_to(from, base + wanted) {
-                let shift = self.load_of(there.shard) - base;
-                let off = (shift - wanted).abs();
-                if best.is_some_and(|(was, _, _)| off >= was) {
-                    if shift > wanted {
-                        continue;
-                    }
-                    break;
-                }
-                // Anything off by as much as what is wanted would not narrow the gap.
-                if off >= wanted * (1.0 - 1e-9) || there.shard == back.shard {
-                    continue;
-                }
-                let sets = (&self.sets[there.shard as usize], &self.sets[back.shard as usize]);
-                if self.may_sit(there, sets.0, from, to) && self.may_sit(back, sets.1, to, from) {
-                    best = Some((off, there, back));
-                }
-            }
-        }
-        best.map(|(_, there, back)| (there, back))
-    }
-
-    /// Moves a replica. It does not move again.
-    pub(super) fn go(&mut self, replica: Replica, from: Ord32, to: Ord32) {
-        let size = self.load_of(replica.shard);
+    /// Moves a piece.
+    pub(super) fn go(&mut self, piece: Piece, from: Ord32, to: Ord32) {
+        let Replica { size, shard, .. } = self.replicas[piece];
         for (broker, by) in [(from, -size), (to, size)] {
-            let load = &mut self.load[broker as usize];
-            if self.order.remove(&(bits(*load), broker)) {
-                self.order.insert((bits(*load + by), broker));
+            let load = self.loads[broker as usize];
+            let next = (load + by).max(0.0);
+            if self.order.remove(&(bits(load), broker)) {
+                self.order.insert((bits(next), broker));
             }
-            *load = (*load + by).max(0.0);
+            self.loads[broker as usize] = next;
         }
         self.held[from as usize] -= 1;
         self.held[to as usize] += 1;
-        for member in &mut self.sets[replica.shard as usize] {
+        let set = self.set(shard);
+        for member in &mut self.voters[set] {
             if *member == from {
                 *member = to;
             }
         }
-        self.replicas[from as usize].retain(|r| *r != replica);
+        self.gone[piece] = true;
+        self.moves.push((piece, from, to));
     }
-}
 
-/// Load of each shard, from its leader's latest report.
-fn sizes(world: &World<'_>) -> Vec<f64> {
-    let mut sizes = vec![0.0; world.facts.shards.len()];
-    let mut reported: BTreeMap<Ord32, bool> = BTreeMap::new();
-    for (at, broker) in world.brokers.iter().enumerate() {
-        let Some(report) = broker.view.and_then(|v| v.load.as_ref()) else { continue };
-        for row in &report.shards {
-            let Some(shard) = world.shard_named(&row.shard) else { continue };
-            let leads = world.shard(shard).leader == at as Ord32;
-            // The leader's own word counts before anybody else's.
-            if leads || !reported.get(&shard).copied().unwrap_or(false) {
-                let load = row.bytes_per_second;
-                sizes[shard as usize] = if load.is_finite() { load.max(0.0) } else { 0.0 };
-                reported.insert(shard, leads);
-            }
-        }
+    /// The moves in the order they were made: what, from where, to where.
+    pub(super) fn moves(&self) -> impl Iterator<Item = (Replica, Ord32, Ord32)> + '_ {
+        self.moves.iter().map(|(piece, from, to)| (self.replicas[*piece], *from, *to))
     }
-    sizes
 }

@@ -83,7 +83,7 @@ impl Kind {
 
 /// A stream or cache: `<kind>/<namespace>/<name>`. Cheap to clone, and one word large: every shard's
 /// key has one.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StreamKey(Arc<StreamName>);
 
 /// What a [`StreamKey`] consists of.
@@ -121,14 +121,6 @@ impl Deref for StreamKey {
     }
 }
 
-impl PartialEq for StreamKey {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Eq for StreamKey {}
-
 impl PartialOrd for StreamKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -165,20 +157,23 @@ impl fmt::Display for Kind {
 
 impl fmt::Display for StreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.width().is_some() || f.precision().is_some() {
-            return f.pad(&self.to_string());
-        }
-        write!(f, "{}/{}/{}", self.kind.as_str(), self.namespace, self.name)
+        let Self(name) = self;
+        spaced(f, format_args!("{}/{}/{}", name.kind.as_str(), name.namespace, name.name))
     }
 }
 
 impl fmt::Display for ShardKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.width().is_some() || f.precision().is_some() {
-            return f.pad(&self.to_string());
-        }
-        write!(f, "{}/{}", self.stream, self.number)
+        spaced(f, format_args!("{}/{}", self.stream, self.number))
     }
+}
+
+/// Writes a text, copied only where it has to be brought to a width.
+fn spaced(f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
+    if f.width().is_some() || f.precision().is_some() {
+        return f.pad(&text.to_string());
+    }
+    f.write_fmt(text)
 }
 
 impl FromStr for BrokerId {
@@ -285,6 +280,7 @@ mod tests {
         let shard: ShardKey = "stream/default/orders/3".parse().unwrap();
         assert_eq!(shard.to_string(), "stream/default/orders/3");
         assert_eq!(shard.number, 3);
+        assert_eq!(format!("[{shard:25}]"), "[stream/default/orders/3  ]");
         for bad in [
             "stream/default/orders",
             "stream/default/orders/x",

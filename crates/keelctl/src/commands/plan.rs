@@ -81,10 +81,11 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
     }
     let reassign = global.output == Format::KafkaReassignment;
     if let (Some(Objective::Load), Some(tolerance)) = (options.objective, options.tolerance) {
-        let evening = objective::plan(&snapshot, tolerance, options.fewest_moves);
-        return match reassign {
-            true => reassign::print(&snapshot, &evening.plan.snapshot),
-            false => evening.print(global.output),
+        let before = reassign.then(|| snapshot.clone());
+        let evening = objective::plan(&mut snapshot, tolerance, options.fewest_moves);
+        return match before {
+            Some(before) => reassign::print(&before, &snapshot),
+            None => evening.print(global.output, &snapshot),
         };
     }
     if options.until_stable {

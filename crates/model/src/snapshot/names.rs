@@ -1,15 +1,15 @@
 //! Every name of a document kept once, however often it is mentioned.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::resolve::{BrokerDocument, MarkerDocument};
 use crate::{Assignment, BrokerId, LoadReport, ShardKey, StreamKey};
 
-/// The names met so far. Nothing iterates over them.
+/// The names met so far.
 #[derive(Default)]
 pub(super) struct Names {
-    brokers: HashSet<BrokerId>,
-    streams: HashSet<StreamKey>,
+    brokers: BTreeSet<BrokerId>,
+    streams: BTreeSet<StreamKey>,
     /// Shards mostly come stream by stream.
     latest: Option<StreamKey>,
 }

@@ -195,12 +195,15 @@ impl<'w> Board<'w> {
 
     /// Whether a piece may go: not where another copy is, and no cap, region or zone is broken.
     pub(super) fn may_move(&self, piece: Piece, from: Ord32, to: Ord32) -> bool {
-        let room = self.held[to as usize] < self.world.brokers[to as usize].cap;
-        room && self.may_sit(piece, from, to)
+        self.held[to as usize] < self.world.brokers[to as usize].cap
+            && self.may_sit(piece, from, to)
     }
 
     /// As [`may_move`](Self::may_move), where another one goes the other way.
     pub(super) fn may_sit(&self, piece: Piece, from: Ord32, to: Ord32) -> bool {
+        if self.held[to as usize] > self.world.brokers[to as usize].cap {
+            return false;
+        }
         let shard = self.replicas[piece].shard;
         let set = &self.voters[self.set(shard)];
         let group = self.world.group_of(shard);

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use evenkeel_model::Snapshot;
-use evenkeel_planner::{LoadAim, LoadMove, LoadPlan, even_load};
+use evenkeel_planner::{LoadAim, LoadMove, LoadPlan, apply_load_plan, even_load};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -27,15 +27,16 @@ pub(super) fn tolerance(text: &str) -> Result<f64, String> {
 
 /// The moves, and how long finding them took.
 pub(super) struct Evening {
-    pub(super) plan: LoadPlan,
+    plan: LoadPlan,
     planning_ms: f64,
 }
 
-/// Evens out the load.
-pub(super) fn plan(snapshot: &Snapshot, tolerance: f64, fewest_moves: bool) -> Evening {
+/// Evens out the load of `snapshot`, which the moves are done on.
+pub(super) fn plan(snapshot: &mut Snapshot, tolerance: f64, fewest_moves: bool) -> Evening {
     let aim = if fewest_moves { LoadAim::FewestMoves } else { LoadAim::BothSides };
     let began = Instant::now();
     let plan = even_load(snapshot, tolerance, aim);
+    apply_load_plan(snapshot, &plan);
     Evening { plan, planning_ms: began.elapsed().as_secs_f64() * 1000.0 }
 }
 
@@ -52,7 +53,7 @@ struct Document<'a> {
 
 impl Evening {
     /// Writes it to stdout. People are shown the moves, and not the snapshot they lead to.
-    pub(super) fn print(&self, format: Format) -> Result<(), Failure> {
+    pub(super) fn print(&self, format: Format, at_end: &Snapshot) -> Result<(), Failure> {
         let plan = &self.plan;
         let document = Document {
             moves: &plan.moves,
@@ -60,7 +61,7 @@ impl Evening {
             max_over_mean: plan.max_over_mean,
             min_over_mean: plan.min_over_mean,
             planning_ms: self.planning_ms,
-            at_end: &plan.snapshot,
+            at_end,
         };
         emit_large(format, &document, || self.screen())
     }

@@ -242,6 +242,8 @@ fn held(s: &Snapshot, broker: &BrokerId) -> usize {
 /// What must hold of every plan, however close it came.
 fn check(s: &Snapshot, plan: &LoadPlan, tolerance: f64) {
     let after = done(s, plan);
+    let all = sizes(s);
+    assert_eq!(sizes(&after), all, "no row is lost");
     for (shard, a) in &after.assignments {
         let was = &s.assignments[shard];
         assert!(zones(s, a) >= zones(s, was), "{shard} lost a zone");
@@ -254,12 +256,11 @@ fn check(s: &Snapshot, plan: &LoadPlan, tolerance: f64) {
         let region = &s.streams[&m.shard.stream].region;
         assert!(region.is_none() || *region == to.region, "{} left its region", m.shard);
         assert!(held(&after, &m.to) <= to.max_shards.map_or(usize::MAX, |n| n as usize));
-        assert_eq!(Some(&m.load), sizes(s).get(&m.shard));
+        assert_eq!(Some(&m.load), all.get(&m.shard));
         let holds = after.assignments[&m.shard].role_of(&m.to);
         assert_eq!(holds, Some(m.role), "{} on {}", m.shard, m.to);
         assert!(matches!(m.role, Role::Leader | Role::Follower));
     }
-    assert_eq!(sizes(&after), sizes(s), "no row is lost");
     let (before, now, mean) = (loads(s), loads(&after), mean(s));
     let active = |loads: &BTreeMap<BrokerId, f64>| {
         let targets = loads.iter().filter(|(id, _)| s.brokers[*id].is_target());

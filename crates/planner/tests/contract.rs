@@ -116,8 +116,16 @@ fn balance_rank_and_explain_have_the_documented_form() {
     );
     let shard = "cache/default/c/1".parse().unwrap();
     let e = serde_json::to_value(explain(&s, &shard).unwrap()).unwrap();
-    let fields =
-        ["shard", "assignment", "decision", "waiting_since_ms", "remedy", "candidates", "text"];
+    let fields = [
+        "shard",
+        "assignment",
+        "decision",
+        "waiting_since_ms",
+        "remedy",
+        "load_rebalancing",
+        "candidates",
+        "text",
+    ];
     assert_eq!(keys(&e), fields);
     assert_eq!(e["candidates"][0]["broker"], "b2");
     assert_eq!(e["candidates"][2]["excluded"], "draining");

@@ -11,6 +11,7 @@ use super::remedy::{self, Remedy};
 use super::{ago, span};
 use crate::decision::ShardDecision;
 use crate::pass::{Pass, Switches};
+use crate::phases::rebalance::filters;
 use crate::plan::plan;
 use crate::world::{Ord32, Standing};
 
@@ -50,6 +51,8 @@ pub struct Explanation {
     pub waiting_since_ms: Option<Millis>,
     /// What would have to change, if it waits or is refused something.
     pub remedy: Option<String>,
+    /// What load rebalancing makes of it, if that is on and the shard is placed.
+    pub load_rebalancing: Option<String>,
     /// All brokers, the best candidate first.
     pub candidates: Vec<Candidate>,
     /// The same for people.
@@ -74,13 +77,16 @@ pub fn explain(snapshot: &Snapshot, shard: &ShardKey) -> Option<Explanation> {
         let excluded = (a.excluded.is_some(), a.tier).cmp(&(b.excluded.is_some(), b.tier));
         excluded.then(a.score.total_cmp(&b.score)).then_with(|| b.rendezvous.cmp(&a.rendezvous))
     });
-    let text = about.text(decision.as_ref(), remedy.as_ref(), &candidates);
+    let load_rebalancing = filters::verdict(&about.pass, at);
+    let text =
+        about.text(decision.as_ref(), remedy.as_ref(), load_rebalancing.as_ref(), &candidates);
     Some(Explanation {
         shard: shard.clone(),
         assignment: about.assignment.cloned(),
         decision,
         waiting_since_ms: remedy.as_ref().and_then(|r| r.since_ms),
         remedy: remedy.map(|r| r.change),
+        load_rebalancing,
         candidates,
         text,
     })
@@ -199,6 +205,7 @@ impl About<'_> {
         &self,
         decision: Option<&ShardDecision>,
         remedy: Option<&Remedy>,
+        load_rebalancing: Option<&String>,
         candidates: &[Candidate],
     ) -> String {
         let mut text = self.holders();
@@ -215,6 +222,9 @@ impl About<'_> {
                 writeln!(text, "It has been so for {}.", ago(now, since)).ok();
             }
             writeln!(text, "That ends when {}.", remedy.change).ok();
+        }
+        if let Some(verdict) = load_rebalancing {
+            writeln!(text, "{verdict}").ok();
         }
         for c in candidates {
             let what = match (c.excluded, c.tier_name, c.tier) {
@@ -280,7 +290,7 @@ impl About<'_> {
             }
             writeln!(text, ".").ok();
         }
-        let last = self.snapshot.history.iter().filter(|h| h.shard == *self.shard).next_back();
+        let last = self.snapshot.history.iter().rfind(|h| h.shard == *self.shard);
         if let Some(h) = last {
             let outcome = h.outcome.as_str().replace('_', " ");
             let (from, to, when) = (name(&h.from), name(&h.to), ago(now, h.at_ms));

@@ -78,6 +78,10 @@ impl Scenario {
                 let found = explain_broker(s, &broker(first()?)?).ok_or("no such broker")?;
                 Ok(short(&found.text))
             }
+            "filters" => {
+                let found = explain(s, &shard(first()?)?).ok_or("no such shard")?;
+                Ok(format!("{}\n", found.load_rebalancing.unwrap_or_default()))
+            }
             "move" => {
                 let to = words.plain.get(1).map(|id| broker(id)).transpose()?;
                 Ok(match operator_move(s, &shard(first()?)?, to.as_ref()) {

@@ -6,34 +6,24 @@ use std::collections::BTreeMap;
 use evenkeel_model::{Millis, MoveReason, ShardLoad};
 
 use crate::decision::WaitingOn;
-use crate::globs;
 use crate::moves::{Way, fits_brokers};
 use crate::pass::Pass;
 use crate::phases::rebalance::begin;
+use crate::phases::rebalance::filters::Field;
 use crate::phases::rebalance::pick::{Asked, Pick, way_if_allowed};
 use crate::phases::rebalance::totals::{Led, keeps_stream_even};
 use crate::scores::{fresh, topic_load};
-use crate::stats::{LoadClass, Spread};
 use crate::world::Ord32;
 
 const HOUR_MS: Millis = 3_600_000;
 
 pub(crate) fn run(pass: &mut Pass<'_>, asked: &mut Asked) {
-    let policy = &pass.world.policy.rebalancing;
-    let active = &pass.world.groups[0].targets;
-    if active.len() < (policy.min_brokers_for_rebalance as usize).max(2) {
-        return;
-    }
-    let scores: Vec<f64> = active.iter().map(|b| pass.scores.score(*b, &pass.tally)).collect();
-    let spread = Spread::of(&scores);
-    if spread.cv_percent() < policy.cv_threshold() - 1e-9 {
-        return;
-    }
-    let Some(pick) = lightest(pass, asked, &spread) else { return };
+    let Some(field) = Field::new(pass).filter(|f| f.is_uneven(&pass.world)) else { return };
+    let Some(pick) = lightest(pass, asked, &field) else { return };
     let detail = format!(
         "scores vary by {:.1} % and the threshold is {} %",
-        spread.cv_percent(),
-        policy.cv_threshold()
+        field.spread.cv_percent(),
+        pass.world.policy.rebalancing.cv_threshold()
     );
     if let Some(why) = too_soon(pass) {
         return pass.wait(pick.shard, WaitingOn::Cooldown, why);
@@ -72,20 +62,12 @@ fn too_soon(pass: &Pass<'_>) -> Option<String> {
 }
 
 /// The lightest shard that may go from the most loaded broker to the least loaded one.
-fn lightest(pass: &Pass<'_>, asked: &mut Asked, spread: &Spread) -> Option<Pick> {
+fn lightest(pass: &Pass<'_>, asked: &mut Asked, field: &Field) -> Option<Pick> {
     let score = |b: Ord32| pass.scores.score(b, &pass.tally);
-    let known = pass.world.groups[0].targets.iter().copied().filter(|b| pass.scores.is_known(*b));
-    let mut order: Vec<Ord32> = known.collect();
-    order.sort_by(|a, b| score(*a).total_cmp(&score(*b)).then(a.cmp(b)));
-    let overloaded = |b: &Ord32| spread.class(score(*b)) == LoadClass::Overloaded;
-    let mut sources: Vec<Ord32> = order.iter().rev().copied().filter(overloaded).collect();
-    if sources.is_empty() {
-        sources = order.iter().rev().copied().filter(|b| score(*b) > spread.mean).collect();
-    }
     let led = Led::new(pass);
-    for from in sources {
-        let candidates = candidates(pass, &led, from);
-        for &to in order.iter().filter(|b| score(**b) < score(from)) {
+    for &from in &field.sources {
+        let candidates = candidates(pass, field, &led, from);
+        for &to in field.known.iter().filter(|b| score(**b) < score(from)) {
             let best = candidates
                 .iter()
                 .filter(|c| keeps_stream_even(pass, c.shard, from, to))
@@ -114,34 +96,15 @@ struct Candidate {
 }
 
 /// The source's shards after the filters on age, blacklist and cooldown.
-fn candidates(pass: &Pass<'_>, led: &Led, from: Ord32) -> Vec<Candidate> {
+fn candidates(pass: &Pass<'_>, field: &Field, led: &Led, from: Ord32) -> Vec<Candidate> {
     let world = &pass.world;
-    let policy = &world.policy.rebalancing;
     let report = world.brokers[from as usize].view.and_then(|v| fresh(world, v));
     let rows: BTreeMap<Ord32, &ShardLoad> = report
         .into_iter()
         .flat_map(|r| &r.shards)
         .filter_map(|row| world.shard_named(&row.shard).map(|s| (s, row)))
         .collect();
-    let cooling = |shard: Ord32| {
-        let key = world.key(shard);
-        world.snapshot.history.iter().rev().any(|h| {
-            h.reason == MoveReason::Load
-                && h.shard == key
-                && world.now.saturating_sub(h.at_ms) < policy.cooldown_ms()
-        })
-    };
-    let old_enough = |shard: Ord32| {
-        let created = world.stream_of(shard).stream.created_at_ms;
-        created.is_none_or(|at| world.now.saturating_sub(at) >= policy.min_topic_age_ms())
-    };
-    let listed = |shard: Ord32| {
-        let key = &world.stream_of(shard).key;
-        let path = format!("/{}/{}", key.namespace, key.name);
-        policy.blacklist_topics.iter().any(|glob| globs::matches(glob, &path))
-    };
-    let shards = led.by(from).iter().copied();
-    let legal = shards.filter(|s| old_enough(*s) && !listed(*s) && !cooling(*s));
+    let legal = led.by(from).iter().copied().filter(|s| field.left_alone(world, *s).is_none());
     legal
         .map(|shard| {
             let row = rows.get(&shard).copied();

@@ -4,6 +4,7 @@
 //! Every move lowers (sum of the streams' squares, sum of the totals' squares or the coefficient of
 //! variation) lexicographically, so that moves cannot undo each other.
 
+pub(crate) mod filters;
 mod load;
 mod pick;
 mod streams;

@@ -78,13 +78,18 @@ fn waits_have_the_documented_form() {
     assert_eq!((&wait["decision"], &wait["waiting"]), (&json!("wait"), &json!("paused")));
 }
 
-#[test]
-fn balance_rank_and_explain_have_the_documented_form() {
-    let s = snapshot(json!({
+/// One broker leads, one is idle, one drains; half of a cache is placed.
+fn half_placed() -> Snapshot {
+    snapshot(json!({
         "brokers": [{"id": "b1"}, {"id": "b2"}, {"id": "b3", "lifecycle": "draining"}],
         "streams": [{"stream": "cache/default/c", "shards": 2}],
         "assignments": [{"shard": "cache/default/c/0", "leader": "b1"}],
-    }));
+    }))
+}
+
+#[test]
+fn balance_rank_and_explain_have_the_documented_form() {
+    let s = half_placed();
     let b = serde_json::to_value(balance(&s)).unwrap();
     assert_eq!(
         keys(&b),
@@ -130,6 +135,11 @@ fn balance_rank_and_explain_have_the_documented_form() {
     assert_eq!(e["candidates"][0]["broker"], "b2");
     assert_eq!(e["candidates"][2]["excluded"], "draining");
     assert!(explain(&s, &"cache/default/c/2".parse().unwrap()).is_none());
+}
+
+#[test]
+fn the_explanation_of_a_broker_has_the_documented_form() {
+    let s = half_placed();
     let b1 = serde_json::to_value(explain_broker(&s, &"b1".parse().unwrap()).unwrap()).unwrap();
     assert_eq!(
         keys(&b1),

@@ -57,6 +57,32 @@ impl Interner {
     }
 }
 
+/// Remembers which number the name at an address had, so that mentions which share a text are found
+/// without reading it. Good only while those texts live.
+pub(crate) struct Addresses {
+    slots: Vec<(usize, u32)>,
+}
+
+impl Addresses {
+    const SLOTS: usize = 1 << 13;
+
+    pub(crate) fn new() -> Self {
+        Self { slots: vec![(0, EMPTY); Self::SLOTS] }
+    }
+
+    /// The number of `name`, reckoned by `find` if its address is new.
+    pub(crate) fn number(&mut self, name: &str, find: impl FnOnce() -> u32) -> u32 {
+        let address = name.as_ptr() as usize;
+        // Allocations are aligned, so the lowest bits tell nothing.
+        let slot = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - 13);
+        let kept = &mut self.slots[slot];
+        if kept.0 != address {
+            *kept = (address, find());
+        }
+        kept.1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,10 @@ pub(crate) fn span(world: &World<'_>, brokers: impl Iterator<Item = Ord32>) -> u
     if world.zones == 0 {
         return 0;
     }
+    if world.zones <= 64 {
+        let known = brokers.map(|b| world.zone(b)).filter(|zone| *zone != NONE);
+        return known.fold(0_u64, |seen, zone| seen | 1 << zone).count_ones() as usize;
+    }
     let mut seen: Vec<Ord32> = Vec::with_capacity(8);
     for broker in brokers {
         let zone = world.zone(broker);

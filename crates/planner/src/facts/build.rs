@@ -4,7 +4,7 @@ use evenkeel_model::hash::hash64;
 use evenkeel_model::{Assignment, BrokerId, ShardState, Snapshot, Stream, StreamKey};
 
 use super::{Facts, LoadFacts, NONE, Ord32, ShardFacts, StreamFacts, stream_hash};
-use crate::intern::Interner;
+use crate::intern::{Addresses, Interner};
 use crate::tally::Tally;
 
 impl Facts {
@@ -53,6 +53,7 @@ impl Facts {
     }
 
     fn add_shards(&mut self, snapshot: &Snapshot) {
+        let mut addresses = Addresses::new();
         let mut assignments = snapshot.assignments.iter().peekable();
         for (key, stream) in &snapshot.streams {
             let (at, first) = (self.streams.len() as Ord32, self.shards.len() as Ord32);
@@ -62,7 +63,10 @@ impl Facts {
             while assignments.next_if(|(shard, _)| shard.stream < *key).is_some() {}
             while let Some((shard, a)) = assignments.next_if(|(shard, _)| shard.stream == *key) {
                 if shard.number < stream.shards {
-                    self.put(first + shard.number, a);
+                    let find = |facts: &mut Self, id: &BrokerId| {
+                        addresses.number(id.as_str(), || facts.ordinal(id))
+                    };
+                    self.put(first + shard.number, a, find);
                 }
             }
         }
@@ -83,10 +87,16 @@ impl Facts {
         self.streams.push(facts);
     }
 
-    /// Writes an assignment into the row of its shard. Counts are the caller's.
-    pub(super) fn put(&mut self, shard: Ord32, a: &Assignment) {
-        let followers = self.put_followers(shard, &a.followers);
-        let mut optional = |b: &Option<BrokerId>| b.as_ref().map_or(NONE, |b| self.ordinal(b));
+    /// Writes an assignment into the row of its shard, its brokers numbered by `find`. Counts are
+    /// the caller's.
+    pub(super) fn put(
+        &mut self,
+        shard: Ord32,
+        a: &Assignment,
+        mut find: impl FnMut(&mut Self, &BrokerId) -> Ord32,
+    ) {
+        let followers = self.put_followers(shard, &a.followers, &mut find);
+        let mut optional = |b: &Option<BrokerId>| b.as_ref().map_or(NONE, |b| find(self, b));
         let (leader, successor) = (optional(&a.leader), optional(&a.successor));
         let (joining, leaving) = (optional(&a.joining), optional(&a.leaving));
         let row = &mut self.shards[shard as usize];
@@ -107,12 +117,17 @@ impl Facts {
     }
 
     /// In the row's own entries if they are enough, else at the end of the arena.
-    fn put_followers(&mut self, shard: Ord32, followers: &[BrokerId]) -> (u32, u32) {
+    fn put_followers(
+        &mut self,
+        shard: Ord32,
+        followers: &[BrokerId],
+        mut find: impl FnMut(&mut Self, &BrokerId) -> Ord32,
+    ) -> (u32, u32) {
         let (start, room) = self.shards[shard as usize].followers;
         let len = followers.len() as u32;
         if len > 0 && len <= room {
             for (at, follower) in (start..).zip(followers) {
-                self.arena[at as usize] = self.ordinal(follower);
+                self.arena[at as usize] = find(self, follower);
             }
             self.waste += (room - len) as usize;
             return (start, len);
@@ -120,14 +135,14 @@ impl Facts {
         self.waste += room as usize;
         let start = self.arena.len() as u32;
         for follower in followers {
-            let ordinal = self.ordinal(follower);
+            let ordinal = find(self, follower);
             self.arena.push(ordinal);
         }
         (start, len)
     }
 
     /// The ordinal of a broker; one that the snapshot does not list is lost.
-    fn ordinal(&mut self, id: &BrokerId) -> Ord32 {
+    pub(super) fn ordinal(&mut self, id: &BrokerId) -> Ord32 {
         let hash = hash64(id.as_str());
         let known = self.names.find(hash, |b| self.ids[b as usize] == *id);
         known.unwrap_or_else(|| self.add_broker(id.clone(), hash))

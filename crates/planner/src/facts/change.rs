@@ -10,7 +10,7 @@ impl Facts {
         let row = self.shards[shard as usize];
         let before = row.placed.then(|| self.shape(shard));
         match next {
-            Some(next) => self.put(shard, next),
+            Some(next) => self.put(shard, next, Self::ordinal),
             None => {
                 let unplaced =
                     ShardFacts { halted: row.halted, ..ShardFacts::unplaced(row.stream) };

@@ -21,7 +21,7 @@ pub use assignment::{
 };
 pub use broker::{Lifecycle, NodeRecord, Registration};
 pub use history::{HistoryEntry, MoveOutcome};
-pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey};
+pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey, StreamName};
 pub use leadership::{LeaderRecord, PauseRecord};
 pub use load::{LoadReport, ShardLoad};
 pub use policy::{Aggressiveness, Policy, RebalancingPolicy, Strategy};

@@ -130,7 +130,7 @@ fn assignment_changed() -> Figures {
     for shard in shards.iter().take(ROUNDS) {
         let mut next = planner.snapshot().assignments[shard].clone();
         next.generation += 1;
-        timed(&mut times, || {
+        let _ = timed(&mut times, || {
             planner.set_assignment(shard, Some(next));
             planner.plan()
         });

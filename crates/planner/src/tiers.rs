@@ -62,14 +62,14 @@ impl Tier {
 
 /// Counts that a broker reaches or is under.
 #[derive(Clone, Copy)]
-struct Bars {
-    floor: u32,
-    ceiling: u32,
-    share: u32,
+pub(crate) struct Bars {
+    pub(crate) floor: u32,
+    pub(crate) ceiling: u32,
+    pub(crate) share: u32,
 }
 
 impl Bars {
-    fn tier(self, led: u32, leads: u32) -> Tier {
+    pub(crate) fn tier(self, led: u32, leads: u32) -> Tier {
         match (led < self.floor, led < self.ceiling, leads < self.share) {
             (true, _, true) => Tier::FloorAndShare,
             (true, _, false) => Tier::Floor,
@@ -114,8 +114,14 @@ impl Rules<'_, '_> {
         f64::from(self.tally.leaders[broker as usize]) - part
     }
 
+    /// The cluster share of every broker of a group, if all weigh the same.
+    pub(crate) fn share(&self, group: &Group) -> u32 {
+        let share = f64::from(self.tally.shards) / (group.targets.len().max(1) as f64);
+        (share - SLACK).ceil() as u32
+    }
+
     /// The counts below which a broker is under its floor, its ceiling and its share.
-    fn bars(&self, stream: Ord32, broker: Ord32) -> Bars {
+    pub(crate) fn bars(&self, stream: Ord32, broker: Ord32) -> Bars {
         let facts = self.world.stream(stream);
         let group = &self.world.groups[facts.group];
         let part = self.part(group, broker, facts.stream.shards);

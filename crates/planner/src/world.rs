@@ -3,7 +3,7 @@
 use evenkeel_model::hash::{combine, hash64};
 use evenkeel_model::{
     Assignment, BrokerId, BrokerView, Millis, Phase, Policy, ShardKey, ShardReport, ShardState,
-    Snapshot,
+    Snapshot, StreamName,
 };
 
 use crate::facts::{Facts, HeldFacts, ShardFacts, StreamFacts};
@@ -129,7 +129,9 @@ impl<'a> World<'a> {
 
     /// Hash of the shard's key, the half of its rendezvous scores that is the same for all brokers.
     pub(crate) fn key_hash(&self, shard: Ord32) -> u64 {
-        hash64(&self.key(shard).to_string())
+        let stream = self.stream_of(shard);
+        let StreamName { kind, namespace, name } = &*stream.key;
+        hash64(&format!("{}/{namespace}/{name}/{}", kind.as_str(), shard - stream.first))
     }
 
     /// Tells equals apart without a preference for anybody.

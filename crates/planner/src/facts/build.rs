@@ -36,10 +36,15 @@ impl Facts {
             }
         }
         facts.tally = Tally::new(&facts);
-        for view in snapshot.brokers.values() {
-            let load = view.load.as_ref().map(|report| LoadFacts::new(&facts, report));
-            facts.loads.push(load);
-        }
+        let mut addresses = Addresses::new();
+        let mut find = |key: &StreamKey| {
+            addresses.number(&key.name, || facts.stream_named(key).unwrap_or(NONE))
+        };
+        let loads = snapshot
+            .brokers
+            .values()
+            .map(|view| view.load.as_ref().map(|report| LoadFacts::new(&facts, report, &mut find)));
+        facts.loads = loads.collect();
         facts.loads.resize_with(facts.ids.len(), || None);
         facts
     }

@@ -2,7 +2,7 @@
 
 use evenkeel_model::{Assignment, LoadReport, ShardReport};
 
-use super::{Facts, LoadFacts, Ord32, ShardFacts};
+use super::{Facts, LoadFacts, NONE, Ord32, ShardFacts};
 
 impl Facts {
     /// The shard's assignment is now `next`, or there is none.
@@ -29,7 +29,9 @@ impl Facts {
 
     /// A broker's load report is now `report`.
     pub(crate) fn report_load(&mut self, broker: Ord32, report: Option<&LoadReport>) {
-        self.loads[broker as usize] = report.map(|report| LoadFacts::new(self, report));
+        self.loads[broker as usize] = report.map(|report| {
+            LoadFacts::new(self, report, |key| self.stream_named(key).unwrap_or(NONE))
+        });
     }
 
     /// What brokers say about a shard is now `reports`.

@@ -14,21 +14,18 @@ pub(crate) struct LoadFacts {
 }
 
 impl LoadFacts {
-    pub(super) fn new(facts: &Facts, report: &LoadReport) -> Self {
-        let mut last: Option<(&StreamKey, Option<Ord32>)> = None;
+    /// `find` gives a stream's ordinal, or none.
+    pub(super) fn new(
+        facts: &Facts,
+        report: &LoadReport,
+        mut find: impl FnMut(&StreamKey) -> Ord32,
+    ) -> Self {
         let mut rows = Vec::with_capacity(report.shards.len());
         for row in &report.shards {
             let key = &row.shard;
-            // Rows of one stream mostly stand together.
-            let stream = match last {
-                Some((known, at)) if *known == key.stream => at,
-                _ => facts.stream_named(&key.stream),
-            };
-            last = Some((&key.stream, stream));
-            let shard = stream
-                .map(|s| &facts.streams[s as usize])
-                .filter(|s| key.number < s.stream.shards)
-                .map_or(NONE, |s| s.first + key.number);
+            let stream = facts.streams.get(find(&key.stream) as usize);
+            let known = stream.filter(|s| key.number < s.stream.shards);
+            let shard = known.map_or(NONE, |s| s.first + key.number);
             rows.push((shard, topic_load(row)));
         }
         let topics = rows.iter().map(|(_, load)| load).sum();

@@ -1,22 +1,32 @@
 //! Place: shards without an assignment get a leader by the tiers, then followers. All leaders go
 //! first, so that where room is short every shard is served before any has a second copy.
 
-use std::cmp::Reverse;
+mod ladder;
+mod leaders;
+mod seats;
 
-use evenkeel_model::{Marker, MarkerReason, ShardState};
+use evenkeel_model::{BrokerId, Marker, MarkerReason, ShardState};
 
 use crate::decision::{Decision, Reason, RefusedBecause, Step, WaitingOn};
 use crate::pass::{Draft, Pass};
 use crate::world::{NONE, Ord32, Shape};
+use leaders::Leaders;
+use seats::Seats;
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
+    let mut leaders = Leaders::new(pass);
     for shard in pass.lists.unplaced.clone() {
-        leader(pass, shard, MarkerReason::New);
+        place(pass, &mut leaders, shard, MarkerReason::New);
     }
 }
 
-/// Names the leader of a shard; `reason` is what a missing marker means.
+/// Names the leader of one shard; `reason` is what a missing marker means.
 pub(crate) fn leader(pass: &mut Pass<'_>, shard: Ord32, reason: MarkerReason) {
+    let mut leaders = Leaders::new(pass);
+    place(pass, &mut leaders, shard, reason);
+}
+
+fn place(pass: &mut Pass<'_>, leaders: &mut Leaders, shard: Ord32, reason: MarkerReason) {
     let world = &pass.world;
     let marker = marker(pass, shard).cloned();
     let reason = marker.as_ref().map_or(reason, |m| m.reason);
@@ -33,14 +43,11 @@ pub(crate) fn leader(pass: &mut Pass<'_>, shard: Ord32, reason: MarkerReason) {
     let source = marker.as_ref().map_or(NONE, |m| ordinal(&m.from_broker));
     let hint = marker.as_ref().map_or(NONE, |m| ordinal(&m.to_broker));
     let targets = &world.group_of(shard).targets;
-    let legal: Vec<Ord32> =
-        targets.iter().copied().filter(|b| *b != source && pass.has_room(*b)).collect();
-    let chosen = if legal.contains(&hint) {
-        Some((hint, "where its marker asks for".to_owned()))
+    let asked = hint != source && targets.binary_search(&hint).is_ok() && pass.has_room(hint);
+    let chosen = if asked {
+        Some((hint, "where its marker asks for"))
     } else {
-        let stream = world.shard(shard).stream;
-        let chosen = pass.rules().choose(stream, world.key_hash(shard), &legal);
-        chosen.map(|(b, tier)| (b, tier.as_str().to_owned()))
+        leaders.choose(pass, shard, source).map(|(b, tier)| (b, tier.as_str()))
     };
     let Some((leader, detail)) = chosen else {
         return refuse(pass, shard, |b| b == source);
@@ -57,9 +64,10 @@ pub(crate) fn leader(pass: &mut Pass<'_>, shard: Ord32, reason: MarkerReason) {
         move_: None,
         flight: None,
         outcome: None,
-        detail,
+        detail: detail.to_owned(),
     };
     pass.write(shard, draft);
+    leaders.given(pass, pass.world.shard(shard).stream, leader);
 }
 
 /// The marker of a shard, as far as it still speaks of a shard without a leader.
@@ -77,50 +85,40 @@ pub(crate) fn followers(pass: &mut Pass<'_>) {
         decision.write().filter(|w| w.step == Step::Place).map(|_| *shard)
     };
     let shards: Vec<Ord32> = pass.decisions.iter().filter_map(placed).collect();
+    let mut groups: Vec<Option<Seats>> = pass.world.groups.iter().map(|_| None).collect();
     for shard in shards {
-        let factor = pass.world.stream_of(shard).factor();
-        if factor > 1 {
-            let key_hash = pass.world.key_hash(shard);
-            while add_follower(pass, shard, key_hash, factor) {}
-        }
-    }
-}
-
-fn add_follower(pass: &mut Pass<'_>, shard: Ord32, key_hash: u64, factor: usize) -> bool {
-    let Some(Decision::Write(write)) = pass.decisions.get(&shard) else { return false };
-    let world = &pass.world;
-    let set: Vec<Ord32> = write.next.voters().filter_map(|id| world.broker_named(id)).collect();
-    if set.len() >= factor {
-        return false;
-    }
-    let Some(follower) = best_follower(pass, shard, key_hash, &set) else { return false };
-    let id = pass.world.id(follower);
-    pass.tally.held[follower as usize] += 1;
-    if let (Some(Decision::Write(write)), Some(id)) = (pass.decisions.get_mut(&shard), id) {
-        write.next.followers.push(id);
-    }
-    true
-}
-
-/// A zone that the set lacks first, then fewest roles, then the rendezvous score.
-fn best_follower(pass: &Pass<'_>, shard: Ord32, key_hash: u64, set: &[Ord32]) -> Option<Ord32> {
-    let world = &pass.world;
-    let lacks = |zone: Ord32| zone != NONE && set.iter().all(|b| world.zone(*b) != zone);
-    let mut best = (true, u32::MAX);
-    let mut equals: Vec<Ord32> = Vec::new();
-    for &broker in &world.group_of(shard).targets {
-        let roles = pass.tally.held[broker as usize];
-        let rank = (world.zones == 0 || !lacks(world.zone(broker)), roles);
-        if rank > best || !pass.has_room(broker) || set.contains(&broker) {
+        let stream = pass.world.stream_of(shard);
+        let (factor, group) = (stream.factor(), stream.group);
+        if factor < 2 {
             continue;
         }
-        if rank < best {
-            best = rank;
-            equals.clear();
+        let Some(leader) = led_by(pass, shard) else { continue };
+        let mut set = vec![leader];
+        let key_hash = pass.world.key_hash(shard);
+        while set.len() < factor {
+            let targets = &pass.world.groups[group].targets;
+            let seats = groups[group].get_or_insert_with(|| Seats::new(pass, targets));
+            let Some(follower) = seats.best(&pass.world, key_hash, &set) else { break };
+            pass.tally.held[follower as usize] += 1;
+            groups.iter_mut().flatten().for_each(|seats| seats.given(pass, follower));
+            set.push(follower);
         }
-        equals.push(broker);
+        seat(pass, shard, &set[1..]);
     }
-    equals.into_iter().min_by_key(|b| (Reverse(world.rendezvous(key_hash, *b)), *b))
+}
+
+/// The leader that a shard is given in this pass.
+fn led_by(pass: &Pass<'_>, shard: Ord32) -> Option<Ord32> {
+    let write = pass.decisions.get(&shard)?.write()?;
+    pass.world.broker_named(write.next.leader.as_ref()?)
+}
+
+/// Names the followers of a shard that is given a leader in this pass.
+fn seat(pass: &mut Pass<'_>, shard: Ord32, followers: &[Ord32]) {
+    let ids: Vec<BrokerId> = followers.iter().filter_map(|b| pass.world.id(*b)).collect();
+    if let Some(Decision::Write(write)) = pass.decisions.get_mut(&shard) {
+        write.next.followers = ids;
+    }
 }
 
 /// Says why no broker can take a copy. `holds` are brokers that are no candidates anyway.

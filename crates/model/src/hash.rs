@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 
 use xxhash_rust::xxh64::xxh64;
 
+#[inline]
 fn mix64(mut x: u64) -> u64 {
     x ^= x >> 30;
     x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,6 +21,7 @@ pub fn hash64(text: &str) -> u64 {
 }
 
 /// The rendezvous score from two kept [`hash64`] values.
+#[inline]
 pub fn combine(key_hash: u64, member_hash: u64) -> u64 {
     mix64(key_hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ member_hash.rotate_left(32))
 }

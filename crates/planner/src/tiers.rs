@@ -1,8 +1,6 @@
 //! Tiers: who is preferred for a leader. First the stream's floor, then its ceiling, then the
 //! cluster share; load only orders brokers within a tier.
 
-use std::cmp::Reverse;
-
 use crate::scores::Scores;
 use crate::tally::Tally;
 use crate::world::{Group, Ord32, World};
@@ -205,8 +203,7 @@ impl Rules<'_, '_> {
         let band = lowest * (1.0 + self.world.policy.tie_band_percent / 100.0);
         let equals = || within.iter().copied().filter(|b| score(*b) <= band);
         let fewest = equals().map(|b| self.scores.since(b)).min()?;
-        equals()
-            .filter(|b| self.scores.since(*b) == fewest)
-            .min_by_key(|b| (Reverse(self.world.rendezvous(key_hash, *b)), *b))
+        let equals = equals().filter(|b| self.scores.since(*b) == fewest);
+        self.world.foremost(key_hash, equals)
     }
 }

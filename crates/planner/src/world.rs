@@ -31,6 +31,32 @@ pub(crate) struct Group {
     pub(crate) weight: f64,
 }
 
+/// Looks for the first broker by rendezvous score, then by id. Asked for every placement of however
+/// many equals, so it reads nothing but the hashes, which lie side by side.
+pub(crate) struct Foremost<'h> {
+    hashes: &'h [u64],
+    key_hash: u64,
+    best: (u64, Ord32),
+}
+
+impl<'h> Foremost<'h> {
+    pub(crate) fn new(hashes: &'h [u64], key_hash: u64) -> Self {
+        Self { hashes, key_hash, best: (0, NONE) }
+    }
+
+    #[inline]
+    pub(crate) fn consider(&mut self, broker: Ord32) {
+        let score = combine(self.key_hash, self.hashes[broker as usize]);
+        if score > self.best.0 || (score == self.best.0 && broker < self.best.1) {
+            self.best = (score, broker);
+        }
+    }
+
+    pub(crate) fn broker(&self) -> Option<Ord32> {
+        Some(self.best.1).filter(|b| *b != NONE)
+    }
+}
+
 /// The snapshot on ordinals, at one time.
 pub(crate) struct World<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -141,6 +167,17 @@ impl<'a> World<'a> {
 
     pub(crate) fn rendezvous(&self, key_hash: u64, broker: Ord32) -> u64 {
         combine(key_hash, self.brokers[broker as usize].hash)
+    }
+
+    /// The first of some brokers by rendezvous score, then by id.
+    pub(crate) fn foremost(
+        &self,
+        key_hash: u64,
+        brokers: impl Iterator<Item = Ord32>,
+    ) -> Option<Ord32> {
+        let mut foremost = Foremost::new(self.facts.hashes(), key_hash);
+        brokers.for_each(|b| foremost.consider(b));
+        foremost.broker()
     }
 
     /// Shards of all streams, placed or not.

@@ -112,6 +112,11 @@ impl Facts {
         self.hashes[broker as usize]
     }
 
+    /// By broker, the half of the rendezvous scores that is the same for all keys.
+    pub(crate) fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+
     pub(crate) fn broker_named(&self, id: &BrokerId) -> Option<Ord32> {
         self.names.find(hash64(id.as_str()), |b| self.ids[b as usize] == *id)
     }

@@ -1,10 +1,9 @@
 //! Brokers as candidates to lead, kept in order while many shards are placed, so that one more
 //! placement costs the broker that it goes to and not a look at all of them.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::world::{Ord32, World};
+use crate::world::{Foremost, Ord32, World};
 
 /// Which brokers are preferred to which; the lowest first. Its meaning is the caller's.
 pub(super) type Shelf = u8;
@@ -91,23 +90,27 @@ impl Ladder {
         key_hash: u64,
         shelf: Shelf,
         may: impl Fn(Ord32) -> bool,
-        others: &[Candidate],
+        others: impl Iterator<Item = Candidate> + Clone,
     ) -> Option<Ord32> {
         let first = |rung: &[(Score, Ord32)]| rung.iter().find(|(_, b)| may(*b)).map(|(s, _)| *s);
         let here = self.shelf(shelf).filter_map(|(_, rung)| first(rung)).map(plain);
-        let lowest = here.chain(others.iter().map(|c| c.score)).min_by(f64::total_cmp)?;
+        let lowest = here.chain(others.clone().map(|c| c.score)).min_by(f64::total_cmp)?;
         let band = lowest * (1.0 + world.policy.tie_band_percent / 100.0);
         let within = |rung: &[(Score, Ord32)]| first(rung).is_some_and(|s| plain(s) <= band);
         let rung = self.shelf(shelf).find(|(_, rung)| within(rung));
-        let equal_others = || others.iter().filter(|c| c.score <= band);
+        let equal_others = || others.clone().filter(|c| c.score <= band);
         let fewest = rung.map(|(since, _)| since).into_iter();
         let fewest = fewest.chain(equal_others().map(|c| c.since)).min()?;
         let rung = rung.filter(|(since, _)| *since == fewest).map_or(&[][..], |(_, rung)| rung);
-        let equals = rung.iter().take_while(|(s, _)| plain(*s) <= band).map(|(_, b)| *b);
+        let equals = &rung[..rung.partition_point(|(s, _)| plain(*s) <= band)];
         let others = equal_others().filter(|c| c.since == fewest).map(|c| c.broker);
-        equals
-            .filter(|b| may(*b))
-            .chain(others)
-            .min_by_key(|b| (Reverse(world.rendezvous(key_hash, *b)), *b))
+        let mut foremost = Foremost::new(world.facts.hashes(), key_hash);
+        for (_, broker) in equals {
+            if may(*broker) {
+                foremost.consider(*broker);
+            }
+        }
+        others.for_each(|b| foremost.consider(b));
+        foremost.broker()
     }
 }

@@ -8,7 +8,7 @@ use crate::tiers::{Bars, Tier};
 use crate::world::{NONE, Ord32};
 
 /// A stream with fewer shards than this part of the brokers is placed by its group's ladder.
-const PART: usize = 8;
+const PART: usize = 32;
 
 /// The candidates of all groups. With unequal parts every broker has bars of its own, and the
 /// candidates are looked through one by one.
@@ -52,7 +52,7 @@ impl Leaders {
         let chosen = if facts.stream.shards as usize * PART >= targets.len() {
             let ladder = self.of_stream(pass, stream, facts)?;
             let shelf = ladder.first_shelf(|b| b != except)?;
-            ladder.best(world, key_hash, shelf, |b| b != except, &[])
+            ladder.best(world, key_hash, shelf, |b| b != except, std::iter::empty())
         } else {
             self.in_small_stream(pass, stream, key_hash, except)
         }?;
@@ -102,16 +102,15 @@ impl Leaders {
         let row = pass.tally.stream_row(stream).iter();
         let fits =
             |b: &Ord32| *b != except && pass.has_room(*b) && targets.binary_search(b).is_ok();
-        let leading: Vec<(Tier, Ord32)> = row
+        let leading = row
             .filter(|(b, _)| fits(b))
-            .map(|(b, led)| (bars.tier(*led, pass.tally.leaders[*b as usize]), *b))
-            .collect();
-        let tiers = leading.iter().map(|(tier, _)| *tier).chain(default.map(|(tier, _)| tier));
-        let best = tiers.min()?;
-        let equals = leading.iter().filter(|(tier, _)| *tier == best);
-        let others: Vec<Candidate> = equals.map(|(_, b)| candidate(pass, *b)).collect();
+            .map(|(b, led)| (bars.tier(*led, pass.tally.leaders[*b as usize]), *b));
+        let tiers = leading.clone().map(|(tier, _)| tier);
+        let best = tiers.chain(default.map(|(tier, _)| tier)).min()?;
+        let equals = leading.filter(|(tier, _)| *tier == best);
+        let others = equals.map(|(_, b)| candidate(pass, b));
         let shelf = default.filter(|(tier, _)| *tier == best).map(|(_, shelf)| shelf);
-        ladder.best(&pass.world, key_hash, shelf.unwrap_or(Shelf::MAX), leads_none, &others)
+        ladder.best(&pass.world, key_hash, shelf.unwrap_or(Shelf::MAX), leads_none, others)
     }
 
     /// Takes in that `broker` was given a shard of `stream` to lead.

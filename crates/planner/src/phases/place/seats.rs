@@ -1,10 +1,9 @@
 //! Brokers as candidates to follow, by zone and by how many roles they hold.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::pass::Pass;
-use crate::world::{Ord32, World};
+use crate::world::{Foremost, Ord32, World};
 
 /// The candidates of one group, those with room.
 pub(super) struct Seats {
@@ -48,24 +47,37 @@ impl Seats {
     pub(super) fn best(&self, world: &World<'_>, key_hash: u64, set: &[Ord32]) -> Option<Ord32> {
         let covered = |zone: usize| set.iter().any(|b| Self::zone(world, *b) == zone);
         let lacks = |zone: &usize| *zone < world.zones && !covered(*zone);
-        let lacking = self.zones.iter().enumerate().filter(|(zone, _)| lacks(zone));
-        let wider = fewest(world, key_hash, lacking.map(|(_, zone)| zone), &[]);
-        wider.or_else(|| fewest(world, key_hash, self.zones.iter(), set))
+        let lacking: Vec<usize> = (0..self.zones.len()).filter(lacks).collect();
+        // Nobody of the set is in a zone that it lacks.
+        let wider = self.fewest(world, key_hash, &lacking, &[]);
+        wider.or_else(|| {
+            let all: Vec<usize> = (0..self.zones.len()).collect();
+            self.fewest(world, key_hash, &all, set)
+        })
     }
-}
 
-/// Of the brokers outside `set` that hold fewest roles, the first by rendezvous score.
-fn fewest<'s>(
-    world: &World<'_>,
-    key_hash: u64,
-    zones: impl Iterator<Item = &'s BTreeMap<u32, Vec<Ord32>>> + Clone,
-    set: &[Ord32],
-) -> Option<Ord32> {
-    let free = |b: &&Ord32| !set.contains(b);
-    let open = |zone: &'s BTreeMap<u32, Vec<Ord32>>| {
-        zone.iter().find(|(_, equals)| equals.iter().any(|b| free(&b))).map(|(roles, _)| *roles)
-    };
-    let roles = zones.clone().filter_map(open).min()?;
-    let equals = zones.filter_map(|zone| zone.get(&roles)).flatten().filter(free);
-    equals.copied().min_by_key(|b| (Reverse(world.rendezvous(key_hash, *b)), *b))
+    /// Of the brokers outside `set` that hold fewest roles, the first by rendezvous score.
+    fn fewest(
+        &self,
+        world: &World<'_>,
+        key_hash: u64,
+        zones: &[usize],
+        set: &[Ord32],
+    ) -> Option<Ord32> {
+        let free = |b: &Ord32| !set.contains(b);
+        let open = |zone: &usize| {
+            let mut roles = self.zones[*zone].iter();
+            roles.find(|(_, equals)| equals.iter().any(free)).map(|(roles, _)| *roles)
+        };
+        let roles = zones.iter().filter_map(open).min()?;
+        let mut foremost = Foremost::new(world.facts.hashes(), key_hash);
+        for equals in zones.iter().filter_map(|zone| self.zones[*zone].get(&roles)) {
+            if set.is_empty() {
+                equals.iter().for_each(|b| foremost.consider(*b));
+            } else {
+                equals.iter().filter(|b| free(b)).for_each(|b| foremost.consider(*b));
+            }
+        }
+        foremost.broker()
+    }
 }

@@ -39,11 +39,49 @@ pub(crate) fn run(global: &Global, options: &Options) -> Result<(), Failure> {
 }
 
 fn members(file: &str) -> Result<Vec<Member>, Failure> {
-    let content = files::read(file)?;
-    let mut reader = serde_json::Deserializer::from_slice(&content);
+    parse(&files::read(file)?).map_err(|e| input(format!("{}: {e}", files::name(file))))
+}
+
+/// Reads and checks a list of members; an error names the field by its path.
+fn parse(json: &[u8]) -> Result<Vec<Member>, String> {
+    let mut reader = serde_json::Deserializer::from_slice(json);
     let members: Vec<Member> = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|e| input(format!("{}: {}: {}", files::name(file), e.path(), e.inner())))?;
-    reader.end().map_err(|e| input(format!("{}: {e}", files::name(file))))?;
-    check_members(&members).map_err(|e| input(format!("{}: {e}", files::name(file))))?;
+        .map_err(|e| format!("{}: {}", e.path(), e.inner()))?;
+    reader.end().map_err(|e| e.to_string())?;
+    check_members(&members).map_err(|e| e.to_string())?;
     Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MEMBERS: &str = r#"[{"id":"m1","weight":16,"live":true},{"id":"m2","weight":0.5},
+        {"id":"m3","live":false,"weight":null}]"#;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn damaged_members_are_refused_with_a_place_or_rank_any_key(
+            flips in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
+            key in ".*",
+            top in prop::option::of(any::<usize>()),
+        ) {
+            let mut bytes = MEMBERS.as_bytes().to_vec();
+            for (at, byte) in flips {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            match parse(&bytes) {
+                Err(error) => prop_assert!(error.contains(' '), "{error}"),
+                Ok(members) => {
+                    let ranked = owners(&members, &key, top);
+                    prop_assert_eq!(ranked.ranking.len(), members.len().min(top.unwrap_or(usize::MAX)));
+                }
+            }
+        }
+    }
 }

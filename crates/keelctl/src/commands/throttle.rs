@@ -64,6 +64,8 @@ fn row(law: &mut Plain, link_bytes_per_second: u64, line: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn rates(samples: &[&str]) -> Vec<u64> {
@@ -80,6 +82,21 @@ mod tests {
         assert_eq!(rates(&["100", "100", "100"]), [200_000_000; 3]);
         let cuts = [140_000_000, 97_999_999, 68_600_000, 50_000_000, 50_000_000, 50_000_000];
         assert_eq!(rates(&["130"; 6]), cuts);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_line_is_a_row_within_the_share(lines in prop::collection::vec(".*|[-0-9.eE+]*", 0..20)) {
+            let mut law = Plain::new(100.0).unwrap();
+            for line in lines {
+                let row = row(&mut law, u64::MAX, &line);
+                let share = row["share"].as_f64().unwrap();
+                prop_assert!((0.05..=0.5).contains(&share));
+                prop_assert_eq!(row["p99_ms"].is_null(), row.get("ignored").is_some());
+            }
+        }
     }
 
     #[test]

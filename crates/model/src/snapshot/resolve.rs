@@ -14,6 +14,15 @@ use crate::{
     StreamKey,
 };
 
+/// Most shards of all streams together; counts of them and of their copies fit 32 bits.
+const MOST_SHARDS: u32 = 1 << 24;
+
+/// Highest replication factor that is understood. Streams are created with far fewer copies.
+const MOST_REPLICAS: u32 = 255;
+
+/// Every reader of JSON holds numbers up to here exactly, and there are more to come after it.
+const LAST_GENERATION: u64 = 1 << 53;
+
 #[derive(Deserialize)]
 pub(super) struct BrokerDocument {
     pub(super) id: BrokerId,
@@ -139,14 +148,21 @@ fn resolve_streams(
     earlier: Millis,
 ) -> Result<BTreeMap<StreamKey, Stream>, SnapshotError> {
     let mut resolved = BTreeMap::new();
+    let mut shards = 0_u32;
     for (i, mut stream) in streams.into_iter().enumerate() {
         if stream.shards > MAX_SHARDS {
             let detail = format!("{} is out of range: expected 0 to {MAX_SHARDS}", stream.shards);
             return Err(SnapshotError::at(format!("streams[{i}].shards"), detail));
         }
-        if stream.replication_factor == 0 {
-            let detail = "0 is out of range: expected at least 1";
+        if !(1..=MOST_REPLICAS).contains(&stream.replication_factor) {
+            let factor = stream.replication_factor;
+            let detail = format!("{factor} is out of range: expected 1 to {MOST_REPLICAS}");
             return Err(SnapshotError::at(format!("streams[{i}].replication_factor"), detail));
+        }
+        shards = shards.saturating_add(stream.shards);
+        if shards > MOST_SHARDS {
+            let detail = format!("{shards} shards so far: expected {MOST_SHARDS} in all at most");
+            return Err(SnapshotError::at(format!("streams[{i}].shards"), detail));
         }
         stream.created_at_ms = stream.created_at_ms.or(Some(earlier));
         let key = stream.stream.clone();
@@ -168,6 +184,11 @@ fn resolve_assignments(
         }
         check_shard(latest, shard, || format!("assignments[{i}].shard"))?;
         check_voters(assignment, i)?;
+        if assignment.generation > LAST_GENERATION {
+            let found = assignment.generation;
+            let detail = format!("{found} is out of range: expected 0 to {LAST_GENERATION}");
+            return Err(SnapshotError::at(format!("assignments[{i}].generation"), detail));
+        }
     }
     if !assignments.is_sorted_by(|a, b| a.0 < b.0) {
         check_distinct(&assignments)?;

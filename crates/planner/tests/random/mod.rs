@@ -211,3 +211,23 @@ fn add_reports(rng: &mut Rng, s: &mut Snapshot, a: &Assignment) {
         s.reports.entry(a.shard.clone()).or_default().push(report(a, &member, rest));
     }
 }
+
+/// Load reports of some brokers, with a row for each shard they lead.
+pub(crate) fn loads(rng: &mut Rng, s: &mut Snapshot) {
+    let ids: Vec<BrokerId> = s.brokers.keys().cloned().collect();
+    for id in ids {
+        if rng.chance(30) {
+            continue;
+        }
+        let led = s.assignments.values().filter(|a| a.leader.as_ref() == Some(&id));
+        let row = |a: &Assignment| {
+            json!({"shard": a.shard, "bytes_per_second": rng.range(0, 1000),
+                "size_bytes": rng.range(0, 5000), "backlog": rng.range(0, 9)})
+        };
+        let rows: Vec<serde_json::Value> = led.map(row).collect();
+        let report = json!({"reported_at_ms": s.as_of_ms - i64::from(rng.range(0, 120_000)),
+            "cpu_percent": rng.range(0, 100), "memory_percent": rng.range(0, 100), "shards": rows});
+        let report = serde_json::from_value(report).unwrap();
+        s.brokers.get_mut(&id).unwrap().load = Some(report);
+    }
+}

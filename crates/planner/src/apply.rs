@@ -1,12 +1,10 @@
 //! Applying decisions to a snapshot, and running passes until nothing is written any more.
 
-use evenkeel_model::{
-    Assignment, BrokerId, Lifecycle, Phase, ShardKey, ShardReport, ShardState, Snapshot,
-};
+use evenkeel_model::{BrokerId, ShardKey, Snapshot};
 use serde::Serialize;
 
-use crate::decision::{Decision, Reason, ShardDecision, Step, Write};
-use crate::plan::plan;
+use crate::decision::{Decision, Reason, ShardDecision, Step};
+use crate::rehearsal::Rehearsal;
 
 /// Puts a decision's write into the snapshot: the assignment, the marker it removes, the history
 /// entry it makes. Waits and refusals change nothing.
@@ -60,7 +58,8 @@ pub const DEFAULT_PASSES: u32 = 10_000;
 
 /// Plans and applies until a pass writes nothing, or for `max_passes`. Between passes every copy is
 /// caught up, every fence drained, every opened shard active, and time goes on by one interval.
-pub fn until_stable(mut snapshot: Snapshot, max_passes: u32) -> Stable {
+pub fn until_stable(snapshot: Snapshot, max_passes: u32) -> Stable {
+    let mut rehearsal = Rehearsal::new(snapshot);
     let mut steps = Vec::new();
     let mut moves = 0;
     let mut waiting = 0;
@@ -68,7 +67,7 @@ pub fn until_stable(mut snapshot: Snapshot, max_passes: u32) -> Stable {
     let mut stable = false;
     while passes < max_passes && !stable {
         passes += 1;
-        let plan = plan(&snapshot);
+        let plan = rehearsal.plan();
         waiting = plan.report.waits();
         stable = plan.report.written() == 0;
         if stable {
@@ -85,107 +84,9 @@ pub fn until_stable(mut snapshot: Snapshot, max_passes: u32) -> Stable {
                 to: write.to.clone(),
                 reason: write.reason,
             });
-            move_load_row(&mut snapshot, write);
-            apply(&mut snapshot, decision);
+            rehearsal.write(decision);
         }
-        settle(&mut snapshot);
+        rehearsal.settle();
     }
-    Stable { passes, steps, moves, stable, waiting, snapshot }
-}
-
-/// A shard's row of the load report goes with its leader.
-pub(crate) fn move_load_row(snapshot: &mut Snapshot, write: &Write) {
-    let shard = &write.next.shard;
-    let before = snapshot.assignments.get(shard).and_then(|a| a.leader.clone());
-    let (Some(before), Some(after)) = (before, write.next.leader.clone()) else { return };
-    if before == after {
-        return;
-    }
-    let Some(report) = snapshot.brokers.get_mut(&before).and_then(|b| b.load.as_mut()) else {
-        return;
-    };
-    let Some(at) = report.shards.iter().position(|row| row.shard == *shard) else { return };
-    let row = report.shards.remove(at);
-    if let Some(report) = snapshot.brokers.get_mut(&after).and_then(|b| b.load.as_mut()) {
-        report.shards.push(row);
-    }
-}
-
-/// Lets what is under way happen: copies catch up, fences drain, leaders open; time goes on.
-pub fn settle(snapshot: &mut Snapshot) {
-    let interval = snapshot.policy.reconcile_interval_ms;
-    snapshot.as_of_ms = snapshot.as_of_ms.saturating_add(interval);
-    let now = snapshot.as_of_ms;
-    let old = now.saturating_sub(interval);
-    for broker in snapshot.brokers.values_mut() {
-        if broker.registered && broker.lifecycle != Lifecycle::Left {
-            broker.last_seen_ms = broker.last_seen_ms.max(old);
-        }
-        // A report that was fresh stays so: agents go on reporting.
-        if let Some(load) = &mut broker.load
-            && old.saturating_sub(load.reported_at_ms) <= snapshot.policy.load_stale_after_ms
-        {
-            load.reported_at_ms = load.reported_at_ms.saturating_add(interval);
-        }
-    }
-    let serving: Vec<(ShardKey, Vec<ShardReport>, ShardState)> = snapshot
-        .assignments
-        .values()
-        .filter(|a| needs_reports(snapshot, a))
-        .filter_map(|a| settled_reports(snapshot, a))
-        .collect();
-    for (shard, reports, state) in serving {
-        if let Some(assignment) = snapshot.assignments.get_mut(&shard) {
-            assignment.state = state;
-        }
-        snapshot.reports.insert(shard, reports);
-    }
-}
-
-/// Whether something is under way for the shard, a follower is behind, or its reports speak of
-/// another generation.
-fn needs_reports(snapshot: &Snapshot, a: &Assignment) -> bool {
-    let current = |r: &ShardReport| r.generation == a.generation;
-    let behind = |r: &ShardReport| current(r) && !r.caught_up && a.followers.contains(&r.broker);
-    a.is_moving()
-        || a.state == ShardState::Assigning
-        || snapshot
-            .reports
-            .get(&a.shard)
-            .is_some_and(|reports| !reports.iter().any(current) || reports.iter().any(behind))
-}
-
-fn settled_reports(
-    snapshot: &Snapshot,
-    a: &Assignment,
-) -> Option<(ShardKey, Vec<ShardReport>, ShardState)> {
-    let serves = |id: &BrokerId| snapshot.brokers.get(id).is_some_and(|b| b.is_serving());
-    let leader = a.leader.as_ref().filter(|l| serves(l))?;
-    let fenced = a.state == ShardState::Draining;
-    let before = snapshot.reports.get(&a.shard);
-    let end = before.and_then(|reports| {
-        reports.iter().filter(|r| r.broker == *leader).filter_map(|r| r.log_end).max()
-    });
-    let report = |broker: &BrokerId, phase: Phase| ShardReport {
-        broker: broker.clone(),
-        shard: a.shard.clone(),
-        generation: a.generation,
-        phase: Some(phase),
-        caught_up: true,
-        lag_records: Some(0),
-        drained: phase == Phase::Drained,
-        halted: None,
-        log_end: end,
-    };
-    let phase = if fenced { Phase::Drained } else { Phase::Serving };
-    let mut reports = vec![report(leader, phase)];
-    let followers = a.followers.iter().map(|b| (b, Phase::Following));
-    let copies = a.successor.iter().chain(&a.joining).map(|b| (b, Phase::Copying));
-    for (broker, phase) in followers.chain(copies) {
-        if serves(broker) && !reports.iter().any(|r| r.broker == *broker) {
-            reports.push(report(broker, phase));
-        }
-    }
-    let state = if fenced { ShardState::Draining } else { ShardState::Active };
-    Some((a.shard.clone(), reports, state))
+    Stable { passes, steps, moves, stable, waiting, snapshot: rehearsal.into_snapshot() }
 }

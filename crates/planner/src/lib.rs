@@ -20,6 +20,7 @@ mod pass;
 mod phases;
 mod plan;
 mod planner;
+mod rehearsal;
 mod scores;
 mod shape;
 mod slots;
@@ -31,7 +32,7 @@ mod what_if;
 mod world;
 mod zones;
 
-pub use apply::{DEFAULT_PASSES, Stable, StableStep, apply, settle, until_stable};
+pub use apply::{DEFAULT_PASSES, Stable, StableStep, apply, until_stable};
 pub use balance::{Balance, BrokerBalance, Ranked, Ranking, StreamBalance, balance, rank};
 pub use check::{Violation, check};
 pub use decision::{
@@ -49,6 +50,7 @@ pub use operator::{
 pub use owners::{Member, MembersError, Owners, check_members, owners};
 pub use plan::{Plan, PlanReport, plan, plan_with, plan_without_stream_tiers};
 pub use planner::Planner;
+pub use rehearsal::settle;
 pub use scores::topic_load;
 pub use stats::{BalanceStatus, LoadClass, Spread};
 pub use tiers::Tier;

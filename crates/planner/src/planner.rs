@@ -95,6 +95,11 @@ impl Planner {
         self.set_assignment(&decision.shard, Some(write.next.clone()));
     }
 
+    /// A change of times only: of the snapshot, of brokers, of their reports.
+    pub(crate) fn refresh(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.snapshot);
+    }
+
     /// Any other change. It costs as much as a new planner.
     pub fn alter(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);

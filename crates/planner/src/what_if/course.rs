@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Effort;
 use super::outlook::Unresolved;
-use crate::apply::{apply, move_load_row, settle};
 use crate::decision::{Decision, Reason, Step, WaitingOn, Write};
-use crate::plan::{Plan, plan};
+use crate::plan::Plan;
+use crate::rehearsal::Rehearsal;
 
 /// Rests in a row after which nothing is expected of time any more: enough for an hourly limit.
 const RESTS: u32 = 100;
@@ -48,6 +48,7 @@ pub(super) struct Course {
     pub(super) unresolved: Vec<Unresolved>,
     /// Waits that nothing but time ended.
     pub(super) delays_ms: Millis,
+    /// Where it comes to rest.
     pub(super) snapshot: Snapshot,
 }
 
@@ -56,39 +57,44 @@ impl Course {
     /// the clock is put on by that delay.
     pub(super) fn run(snapshot: Snapshot, max_passes: u32) -> Self {
         let sizes = sizes(&snapshot);
+        let mut rehearsal = Rehearsal::new(snapshot);
         let mut course = Self {
             passes: 0,
             stable: false,
             steps: Vec::new(),
             unresolved: Vec::new(),
             delays_ms: 0,
-            snapshot,
+            snapshot: Snapshot::empty(0),
         };
         let mut rests = 0;
         while course.passes < max_passes {
             course.passes += 1;
-            let plan = plan(&course.snapshot);
+            let plan = rehearsal.plan();
             course.unresolved = Unresolved::of(&plan);
             if plan.report.written() > 0 {
                 rests = 0;
-                course.write(&plan, &sizes);
-                settle(&mut course.snapshot);
+                course.write(&mut rehearsal, &plan, &sizes);
+                rehearsal.settle();
                 continue;
             }
-            let Some(delay) = course.delay(&plan).filter(|_| rests < RESTS) else {
+            let Some(delay) = delay(rehearsal.snapshot(), &plan).filter(|_| rests < RESTS) else {
                 course.stable = true;
                 break;
             };
             rests += 1;
-            course.rest(delay);
+            // Past a limit, since equal still waits.
+            let delay = delay.saturating_add(1);
+            rehearsal.put_on(delay);
+            course.delays_ms = course.delays_ms.saturating_add(delay);
         }
+        course.snapshot = rehearsal.into_snapshot();
         course
     }
 
-    fn write(&mut self, plan: &Plan, sizes: &BTreeMap<ShardKey, u64>) {
+    fn write(&mut self, rehearsal: &mut Rehearsal, plan: &Plan, sizes: &BTreeMap<ShardKey, u64>) {
         for decision in &plan.decisions {
             let Decision::Write(write) = &decision.decision else { continue };
-            let copies = copies(&self.snapshot, write);
+            let copies = copies(rehearsal.snapshot(), write);
             self.steps.push(Movement {
                 pass: self.passes,
                 shard: decision.shard.clone(),
@@ -100,37 +106,8 @@ impl Course {
                 source: write.next.leader.clone().filter(|_| copies),
                 bytes: sizes.get(&decision.shard).copied().filter(|_| copies),
             });
-            move_load_row(&mut self.snapshot, write);
-            apply(&mut self.snapshot, decision);
+            rehearsal.write(decision);
         }
-    }
-
-    /// How long only time stands in the way, if it does.
-    fn delay(&self, plan: &Plan) -> Option<Millis> {
-        let policy = &self.snapshot.policy;
-        let waits = |on| plan.report.waiting.contains_key(&on);
-        let rest = match policy.rebalancing.enabled {
-            true => policy.rebalancing.check_interval_ms().max(1),
-            false => REST_MS,
-        };
-        [
-            (waits(WaitingOn::Settling), policy.settle_ms),
-            (waits(WaitingOn::RestoreDelay), policy.restore_after_ms),
-            (waits(WaitingOn::Cooldown), rest),
-        ]
-        .into_iter()
-        .filter_map(|(waits, delay)| waits.then_some(delay))
-        .min()
-    }
-
-    /// Puts the clock on: past a limit, since equal still waits.
-    fn rest(&mut self, delay: Millis) {
-        let interval = self.snapshot.policy.reconcile_interval_ms;
-        let delay = delay.saturating_add(1);
-        self.snapshot.policy.reconcile_interval_ms = delay;
-        settle(&mut self.snapshot);
-        self.snapshot.policy.reconcile_interval_ms = interval;
-        self.delays_ms = self.delays_ms.saturating_add(delay);
     }
 
     pub(super) fn effort(&self) -> Effort {
@@ -148,6 +125,24 @@ impl Course {
             stable: self.stable,
         }
     }
+}
+
+/// How long only time stands in the way, if it does.
+fn delay(snapshot: &Snapshot, plan: &Plan) -> Option<Millis> {
+    let policy = &snapshot.policy;
+    let waits = |on| plan.report.waiting.contains_key(&on);
+    let rest = match policy.rebalancing.enabled {
+        true => policy.rebalancing.check_interval_ms().max(1),
+        false => REST_MS,
+    };
+    [
+        (waits(WaitingOn::Settling), policy.settle_ms),
+        (waits(WaitingOn::RestoreDelay), policy.restore_after_ms),
+        (waits(WaitingOn::Cooldown), rest),
+    ]
+    .into_iter()
+    .filter_map(|(waits, delay)| waits.then_some(delay))
+    .min()
 }
 
 /// Whether a write starts a copy: it names somebody who has none of the shard yet. A new shard has

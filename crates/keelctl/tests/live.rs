@@ -231,6 +231,11 @@ fn moves_and_plans(cluster: &Cluster) {
     assert_eq!(cluster.json(&["explain", "orders/0"], "")["shard"], "stream/default/orders/0");
     let b1 = cluster.json(&["explain", "b1"], "");
     assert_eq!((&b1["broker"], &b1["safe_to_stop"]), (&json!("b1"), &json!(false)));
+    let even = cluster.json(&["plan", "--objective", "load", "--tolerance", "100"], "");
+    assert_eq!(even["moves"], json!([]));
+    let drained = cluster.json(&["whatif", "--drain-broker", "b3"], "");
+    let expected = json!([{ "broker": "b3", "named_by": 0, "safe_to_stop": true }]);
+    assert_eq!((&drained["stable"], &drained["emptied"]), (&json!(true), &expected));
     cluster.refused(&["explain", "b9"], 2, "error: cannot explain b9");
     cluster.refused(&["explain", "orders/9"], 2, "error: cannot explain stream/default/orders/9");
 }

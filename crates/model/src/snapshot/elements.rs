@@ -9,7 +9,7 @@ use super::SnapshotError;
 
 pub(super) struct Elements<R> {
     input: R,
-    /// How much is asked of the reader at once, bytes.
+    /// The least that is asked of the reader at once, bytes.
     piece: usize,
     buffer: Vec<u8>,
     /// Where the next byte is in the buffer.
@@ -21,7 +21,7 @@ pub(super) struct Elements<R> {
 
 impl<R: Read> Elements<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, piece: 128 * 1024, buffer: Vec::new(), at: 0, ended: false, start: (0, 0) }
+        Self { input, piece: 1024 * 1024, buffer: Vec::new(), at: 0, ended: false, start: (0, 0) }
     }
 
     /// Calls `each` with the name of every field of the object that the document is; it reads the
@@ -80,17 +80,22 @@ impl<R: Read> Elements<R> {
         &mut self,
         path: impl Fn() -> String,
     ) -> Result<T, SnapshotError> {
-        self.peek()?;
-        let length = self.length()?;
-        if length == 0 {
-            return Err(self.unexpected(&path(), "a value"));
+        while self.peek()?.is_some() {
+            let rest = &self.buffer[self.at..];
+            let mut parser = serde_json::Deserializer::from_slice(rest).into_iter();
+            let value = parser.next();
+            let length = parser.byte_offset();
+            match value {
+                // Up to the last byte read, it might go on.
+                Some(Ok(value)) if length < rest.len() || self.ended => {
+                    self.at += length;
+                    return Ok(value);
+                }
+                Some(Err(e)) if self.ended || !e.is_eof() => return Err(self.fault::<T>(path())),
+                _ => drop(self.fill()?),
+            }
         }
-        let bytes = &self.buffer[self.at..self.at + length];
-        let Ok(value) = serde_json::from_slice(bytes) else {
-            return Err(self.fault::<T>(length, path()));
-        };
-        self.at += length;
-        Ok(value)
+        Err(self.unexpected(&path(), "a value"))
     }
 
     /// Whether another element follows, with the comma before it read.
@@ -122,23 +127,6 @@ impl<R: Read> Elements<R> {
         }
     }
 
-    /// Bytes of the value that begins here. Whether it is well formed is the parser's business, and
-    /// a document that ends too early ends its value.
-    fn length(&mut self) -> Result<usize, SnapshotError> {
-        let mut extent = Extent::default();
-        let mut seen = 0;
-        loop {
-            let rest = &self.buffer[self.at + seen..];
-            if let Some(length) = extent.end(rest) {
-                return Ok(seen + length);
-            }
-            seen += rest.len();
-            if !self.fill()? {
-                return Ok(seen);
-            }
-        }
-    }
-
     /// Reads on, and lets go of what is done with. False at the end.
     fn fill(&mut self) -> Result<bool, SnapshotError> {
         if self.ended {
@@ -147,7 +135,9 @@ impl<R: Read> Elements<R> {
         self.start = self.position();
         self.buffer.drain(..self.at);
         self.at = 0;
-        let piece = (&mut self.input).take(self.piece as u64).read_to_end(&mut self.buffer);
+        // A large value is begun again with every piece, so the pieces grow with it.
+        let size = self.piece.max(self.buffer.len());
+        let piece = (&mut self.input).take(size as u64).read_to_end(&mut self.buffer);
         let read = piece.map_err(|e| SnapshotError::at(".", format!("cannot be read: {e}")))?;
         self.ended = read == 0;
         Ok(!self.ended)
@@ -177,17 +167,12 @@ impl<R: Read> Elements<R> {
     }
 
     /// What is wrong with the value that begins here, which the parser refused.
-    fn fault<T: DeserializeOwned>(&self, length: usize, path: String) -> SnapshotError {
-        let bytes = &self.buffer[self.at..self.at + length];
-        let mut reader = serde_json::Deserializer::from_slice(bytes);
-        let (inner, error) = match serde_path_to_error::deserialize::<_, T>(&mut reader) {
-            Err(e) => (e.path().to_string(), e.into_inner()),
-            // Only what follows the value can be wrong with it.
-            Ok(_) => match reader.end() {
-                Err(e) => (".".to_owned(), e),
-                Ok(()) => return SnapshotError::at(path, "cannot be read"),
-            },
+    fn fault<T: DeserializeOwned>(&self, path: String) -> SnapshotError {
+        let mut parser = serde_json::Deserializer::from_slice(&self.buffer[self.at..]);
+        let Err(e) = serde_path_to_error::deserialize::<_, T>(&mut parser) else {
+            return self.unexpected(&path, "a value alone");
         };
+        let (inner, error) = (e.path().to_string(), e.into_inner());
         let whole = match inner.as_str() {
             "." => path,
             _ if path == "." => inner,
@@ -203,53 +188,6 @@ impl<R: Read> Elements<R> {
         let column = if error.line() == 1 { column + error.column() } else { error.column() };
         let place = format!("at line {} column {column}", line + error.line());
         SnapshotError::at(whole, format!("{text} {place}"))
-    }
-}
-
-/// Where a value ends, looked for piece by piece.
-#[derive(Default)]
-struct Extent {
-    depth: usize,
-    in_text: bool,
-    escaped: bool,
-    in_word: bool,
-}
-
-impl Extent {
-    /// How many of these bytes belong to the value, if it ends in them.
-    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (at, byte) in bytes.iter().enumerate() {
-            if self.in_text {
-                match byte {
-                    _ if self.escaped => self.escaped = false,
-                    b'\\' => self.escaped = true,
-                    b'"' => {
-                        self.in_text = false;
-                        if self.depth == 0 {
-                            return Some(at + 1);
-                        }
-                    }
-                    _ => {}
-                }
-                continue;
-            }
-            if self.in_word {
-                match byte {
-                    b',' | b']' | b'}' | b':' | b' ' | b'\n' | b'\r' | b'\t' => return Some(at),
-                    _ => continue,
-                }
-            }
-            match byte {
-                b'"' => self.in_text = true,
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' if self.depth <= 1 => return Some(at + self.depth),
-                b'}' | b']' => self.depth -= 1,
-                b',' | b':' if self.depth == 0 => return Some(at),
-                _ if self.depth == 0 => self.in_word = true,
-                _ => {}
-            }
-        }
-        None
     }
 }
 
@@ -301,7 +239,7 @@ mod tests {
             ("{\n \"a\": 1 x}", ".: found 'x', expected ',' or '}' at line 2 column 9"),
             ("{\"a\": 1,}", ".: found '}', expected a field's name in quotes"),
             ("{\"a\" 1}", "a: found '1', expected ':' at line 1 column 6"),
-            ("{\"list\":[1,]}", "list[1]: found ']', expected a value at line 1 column 12"),
+            ("{\"list\":[1,]}", "list[1]: expected value at line 1 column 12"),
             ("{\"list\":{}}", "list: found '{', expected an array"),
             ("{\"list\":[1 2]}", "list: found '2', expected ',' or ']'"),
             ("{\"list\":[\n{\"x\":}]}", "list[0].x: expected value at line 2 column 6"),

@@ -1,25 +1,32 @@
 //! Every name of a document kept once, however often it is mentioned.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::resolve::{BrokerDocument, MarkerDocument};
+use crate::hash::hash64;
 use crate::{Assignment, BrokerId, LoadReport, ShardKey, StreamKey};
 
-/// The names met so far.
+/// The names met so far, by hash.
 #[derive(Default)]
 pub(super) struct Names {
-    brokers: BTreeSet<BrokerId>,
-    streams: BTreeSet<StreamKey>,
+    brokers: BTreeMap<u64, Vec<BrokerId>>,
+    streams: BTreeMap<u64, Vec<StreamKey>>,
     /// Shards mostly come stream by stream.
     latest: Option<StreamKey>,
 }
 
+/// Puts the name that is kept in place of an equal one.
+fn keep<N: Clone + PartialEq>(kept: &mut BTreeMap<u64, Vec<N>>, hash: u64, name: &mut N) {
+    let alike = kept.entry(hash).or_default();
+    match alike.iter().find(|known| *known == name) {
+        Some(known) => *name = known.clone(),
+        None => alike.push(name.clone()),
+    }
+}
+
 impl Names {
     pub(super) fn broker(&mut self, id: &mut BrokerId) {
-        match self.brokers.get(id) {
-            Some(known) => *id = known.clone(),
-            None => drop(self.brokers.insert(id.clone())),
-        }
+        keep(&mut self.brokers, hash64(id.as_str()), id);
     }
 
     pub(super) fn brokers<'a>(&mut self, ids: impl IntoIterator<Item = &'a mut BrokerId>) {
@@ -31,10 +38,8 @@ impl Names {
             *key = latest.clone();
             return;
         }
-        match self.streams.get(key) {
-            Some(known) => *key = known.clone(),
-            None => drop(self.streams.insert(key.clone())),
-        }
+        let hash = hash64(&key.name) ^ hash64(&key.namespace).rotate_left(1);
+        keep(&mut self.streams, hash, key);
         self.latest = Some(key.clone());
     }
 

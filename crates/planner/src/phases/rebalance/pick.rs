@@ -101,6 +101,9 @@ impl<'m> Picker<'m> {
             return;
         }
         let Some(way) = way_if_allowed(pass, shard, to) else { return };
+        if way == Way::Follower && lags_for_good(&pass.world, shard, to) {
+            return;
+        }
         if let Some(hold) = self.hold(pass, shard, to, way) {
             self.held = self.held.or(Some((shard, hold)));
             return;
@@ -151,6 +154,16 @@ impl<'m> Picker<'m> {
         let order = |p: &&Pick| (Reverse(pass.world.lot(p.shard, p.to)), p.shard, p.to);
         self.finalists.iter().min_by_key(order).copied()
     }
+}
+
+/// Whether a follower has been far behind for longer than any move may take. Nothing waits for it.
+fn lags_for_good(world: &World<'_>, shard: Ord32, follower: Ord32) -> bool {
+    let policy = world.policy;
+    let lag = world.report(shard, follower).and_then(|r| r.lag_records);
+    let since = world.brokers[follower as usize].view.map_or(Millis::MIN, |v| v.since_ms);
+    lag.is_some_and(|lag| lag > policy.move_fence_max_lag_records)
+        && policy.move_timeout_ms > 0
+        && world.now.saturating_sub(since) > policy.move_timeout_ms
 }
 
 /// Whether a follower is on its way to be level: it says how far behind it is, or has only just come

@@ -59,10 +59,13 @@ impl Urgency {
     }
 }
 
-/// Whether a shard's log is so short that topping its set up takes no slot.
-pub(crate) fn is_small(world: &World<'_>, shard: Ord32) -> bool {
-    let leader = world.shard(shard).leader;
-    let end = world.report(shard, leader).and_then(|r| r.log_end);
+/// Whether a shard's log is so short that topping its set up takes no slot. The leader's latest word
+/// counts, of whatever generation: a copy that has just started may not turn into a large one.
+fn is_small(world: &World<'_>, shard: Ord32) -> bool {
+    let Some(leader) = world.id(world.shard(shard).leader) else { return false };
+    let reports = world.snapshot.reports.get(&world.key(shard)).into_iter().flatten();
+    let latest = reports.filter(|r| r.broker == leader).max_by_key(|r| r.generation);
+    let end = latest.and_then(|r| r.log_end);
     end.is_some_and(|end| end <= world.policy.move_fence_max_lag_records)
 }
 

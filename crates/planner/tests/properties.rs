@@ -5,11 +5,12 @@ mod random;
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::{Assignment, BrokerId, Snapshot, StreamKey};
+use evenkeel_model::{Assignment, BrokerId, Snapshot, Strategy, StreamKey};
 use evenkeel_planner::{
     Decision, Step, apply, check, plan, plan_without_stream_tiers, settle, until_stable,
 };
 use random::{Rng, cluster, messy};
+use serde_json::json;
 
 /// Leaders per stream and broker, and in total, moves in flight taken as finished.
 fn counts(s: &Snapshot) -> (BTreeMap<(StreamKey, BrokerId), i64>, BTreeMap<BrokerId, i64>) {
@@ -102,6 +103,33 @@ fn planning_an_applied_plan_writes_nothing_new_until_something_happens() {
 }
 
 #[test]
+fn where_nothing_is_under_way_an_applied_plan_is_followed_by_an_empty_one() {
+    let mut wrote = 0;
+    for seed in 0..2_000 {
+        let mut s = messy(&mut Rng::new(seed));
+        // One pass looks at load as it was reported, the next as it is after the moves.
+        s.policy.rebalancing.enabled = false;
+        let lost = |s: &Snapshot, b: &BrokerId| s.brokers.get(b).is_none_or(|b| !b.is_serving());
+        let rests = |s: &Snapshot, a: &Assignment| {
+            !a.is_moving() && a.leader.as_ref().is_some_and(|l| !lost(s, l))
+        };
+        let under_way: Vec<_> =
+            s.assignments.values().filter(|a| !rests(&s, a)).map(|a| a.shard.clone()).collect();
+        for shard in under_way {
+            s.assignments.remove(&shard);
+        }
+        let first = plan(&s);
+        first.decisions.iter().for_each(|d| apply(&mut s, d));
+        wrote += u32::from(first.report.written() > 0);
+        let second = plan(&s);
+        let written: Vec<_> =
+            second.decisions.iter().filter(|d| d.decision.write().is_some()).collect();
+        assert!(written.is_empty(), "seed {seed}: {}", written[0]);
+    }
+    assert!(wrote > 1_000, "only {wrote}");
+}
+
+#[test]
 fn the_order_of_the_document_changes_nothing() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
@@ -170,6 +198,35 @@ fn a_single_fresh_stream_wants_no_move_at_all() {
                 assert_eq!(next.report.written(), 0, "{shards} on {brokers}, factor {factor}");
             }
         }
+    }
+}
+
+#[test]
+fn a_fresh_stream_wants_no_move_whatever_the_load_the_weights_and_the_zones() {
+    for seed in 0..600 {
+        let mut rng = Rng::new(seed);
+        let mut s = Snapshot::empty(1_700_000_000_000);
+        random::add_brokers(&mut s, 1 + rng.below(12));
+        s.policy.capacity_weighted = rng.chance(50);
+        s.policy.assignment_strategy =
+            [Strategy::Fair, Strategy::Balanced, Strategy::WeightedLoad][rng.below(3)];
+        let zones = rng.below(4);
+        for view in s.brokers.values_mut() {
+            view.weight = f64::from(rng.range(1, 9));
+            view.zone = (zones > 0).then(|| format!("z{}", rng.below(zones)));
+            let load = json!({"reported_at_ms": s.as_of_ms, "cpu_percent": rng.below(100),
+                "disk_io_bytes_per_second": rng.below(300_000_000)});
+            view.load = rng.chance(80).then(|| serde_json::from_value(load).unwrap());
+        }
+        let key = StreamKey::new(evenkeel_model::Kind::Stream, "default", "s").unwrap();
+        let (shards, factor) = (rng.range(1, 40), rng.range(1, 3));
+        random::add_stream(&mut s, &key, shards, factor);
+        plan(&s).decisions.iter().for_each(|d| apply(&mut s, d));
+        settle(&mut s);
+        let next = plan(&s);
+        let written: Vec<_> =
+            next.decisions.iter().filter(|d| d.decision.write().is_some()).collect();
+        assert!(written.is_empty(), "seed {seed}: {}", written[0]);
     }
 }
 

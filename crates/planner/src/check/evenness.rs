@@ -31,6 +31,14 @@ pub(super) fn check(cluster: &Cluster<'_>, writes: &[Change<'_>], found: &mut Fi
     }
 }
 
+/// Which moves must have lowered a sum.
+#[derive(Clone, Copy)]
+enum Judged {
+    All,
+    /// Moves for a stream come first, and may make the totals less even.
+    OfTotals,
+}
+
 /// Leaders of some brokers beyond their part, before and after the moves for balance.
 #[derive(Default)]
 struct Counts<'a> {
@@ -44,9 +52,14 @@ impl<'a> Counts<'a> {
         Self { led: ends.map(|b| (b, (0, 0))).collect() }
     }
 
-    fn add(&mut self, a: &Assignment, written: Option<&&Change<'_>>) {
+    /// Counts a shard, before and after the moves that are judged.
+    fn add(&mut self, a: &Assignment, written: Option<&&Change<'_>>, judged: Judged) {
         let after = written.map_or(a, |change| change.next());
-        let before = if written.is_some_and(|change| change.balances()) { a } else { after };
+        let moves = |change: &&&Change<'_>| match judged {
+            Judged::All => change.balances(),
+            Judged::OfTotals => change.balances() && change.is_for(MoveReason::TotalBalance),
+        };
+        let before = if written.filter(moves).is_some() { a } else { after };
         let mut count = |a: &Assignment, by: (i64, i64)| {
             if let Some(led) = a.eventual_leader().and_then(|b| self.led.get_mut(b)) {
                 *led = (led.0 + by.0, led.1 + by.1);
@@ -83,11 +96,11 @@ fn check_stream(
     let mut counts = Counts::of(moves);
     let all = stream.shard(0)..=stream.shard(u32::MAX);
     for (shard, a) in cluster.snapshot.assignments.range(all.clone()) {
-        counts.add(a, written.get(shard));
+        counts.add(a, written.get(shard), Judged::All);
     }
     // What is placed in this very pass was there before balance looked.
     for (_, change) in written.range::<ShardKey, _>(all).filter(|(_, c)| c.old.is_none()) {
-        counts.add(change.next(), None);
+        counts.add(change.next(), None, Judged::All);
     }
     let shards = cluster.snapshot.streams.get(stream).map_or(0, |s| s.shards);
     let (before, after) = counts.potential(cluster, Some(stream), shards);
@@ -108,10 +121,10 @@ fn check_totals(
 ) {
     let mut counts = Counts::of(moves);
     for (shard, a) in &cluster.snapshot.assignments {
-        counts.add(a, written.get(shard));
+        counts.add(a, written.get(shard), Judged::OfTotals);
     }
     for change in written.values().filter(|c| c.old.is_none()) {
-        counts.add(change.next(), None);
+        counts.add(change.next(), None, Judged::All);
     }
     let shards = cluster.snapshot.streams.values().map(|s| s.shards).sum();
     let (before, after) = counts.potential(cluster, None, shards);

@@ -83,7 +83,9 @@ fn pool(cluster: &Cluster<'_>, old: &Assignment, under_way: &Assignment) -> Pool
     } else {
         (Pool::Moves, cluster.snapshot.policy.moves_max_concurrent)
     };
-    let end = old.leader.as_ref().and_then(|l| cluster.report(old, l)).and_then(|r| r.log_end);
+    let reports = cluster.snapshot.reports.get(&old.shard).into_iter().flatten();
+    let of_leader = reports.filter(|r| Some(&r.broker) == old.leader.as_ref());
+    let end = of_leader.max_by_key(|r| r.generation).and_then(|r| r.log_end);
     let bound = cluster.snapshot.policy.move_fence_max_lag_records;
     let small = under_way.leaving.is_none() && end.is_some_and(|end| end <= bound);
     if small && limit > 0 { Pool::Free } else { pool }

@@ -6,8 +6,9 @@
 )]
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, Kind, Lifecycle, Move, MoveReason, ShardReport, ShardState,
-    Snapshot, Stream, StreamKey,
+    Assignment, BrokerId, BrokerView, HistoryEntry, Kind, Lifecycle, Marker, MarkerReason, Move,
+    MoveOutcome, MoveReason, ShardKey, ShardReport, ShardState, Snapshot, Strategy, Stream,
+    StreamKey,
 };
 use serde_json::{Map, json};
 
@@ -140,26 +141,72 @@ pub(crate) fn messy(rng: &mut Rng) -> Snapshot {
         view.since_ms = now - i64::from(rng.range(0, 600_000));
         view.last_seen_ms = now - i64::from(rng.range(0, 40_000));
         view.registered = view.is_serving() && !rng.chance(5);
+        view.stopping = view.lifecycle == Lifecycle::Draining && rng.chance(30);
+        view.region = rng.chance(60).then(|| format!("r{}", rng.below(2)));
     }
     for n in 0..1 + rng.below(5) {
         let key = StreamKey::new(Kind::Stream, "default", &format!("s{n}")).unwrap();
         let (shards, factor) = (rng.range(1, 12), rng.range(1, 3));
         add_stream(&mut s, &key, shards, factor);
-        s.streams.get_mut(&key).unwrap().durable = rng.chance(80);
+        let stream = s.streams.get_mut(&key).unwrap();
+        stream.durable = rng.chance(80);
+        stream.region = rng.chance(15).then(|| format!("r{}", rng.below(2)));
         for number in 0..shards {
             if rng.chance(85) {
                 let a = assignment(rng, key.shard(number), brokers, factor as usize, now);
                 add_reports(rng, &mut s, &a);
                 s.assignments.insert(a.shard.clone(), a);
+            } else if rng.chance(50) {
+                s.unassigned.insert(key.shard(number), marker(rng, brokers));
             }
         }
     }
+    add_loads(rng, &mut s);
     s
+}
+
+fn marker(rng: &mut Rng, brokers: usize) -> Marker {
+    let any = |rng: &mut Rng| rng.chance(60).then(|| broker(rng.below(brokers)));
+    let (from_broker, to_broker) = (any(rng), any(rng));
+    Marker { reason: MarkerReason::Unload, from_broker, to_broker }
+}
+
+/// Load reports, and now and then load rebalancing with a history of moves.
+fn add_loads(rng: &mut Rng, s: &mut Snapshot) {
+    s.policy.assignment_strategy =
+        [Strategy::Fair, Strategy::Balanced, Strategy::WeightedLoad][rng.below(3)];
+    s.policy.rebalancing.enabled = rng.chance(40);
+    let leaders: Vec<(ShardKey, Option<BrokerId>)> =
+        s.assignments.values().map(|a| (a.shard.clone(), a.leader.clone())).collect();
+    for (id, view) in &mut s.brokers {
+        let mut rows = Vec::new();
+        for (shard, leader) in &leaders {
+            if rng.chance(if leader.as_ref() == Some(id) { 80 } else { 5 }) {
+                rows.push(json!({"shard": shard, "producers": rng.below(9)}));
+            }
+        }
+        let report = json!({"reported_at_ms": s.as_of_ms - 30_000, "shards": rows,
+            "cpu_percent": rng.below(100), "memory_percent": rng.below(100)});
+        view.load = rng.chance(80).then(|| serde_json::from_value(report).unwrap());
+    }
+    for (shard, _) in leaders.iter().filter(|_| s.policy.rebalancing.enabled) {
+        if rng.chance(10) {
+            s.history.push(HistoryEntry {
+                at_ms: s.as_of_ms - i64::from(rng.range(1, 4_000_000)),
+                shard: shard.clone(),
+                from: None,
+                to: None,
+                reason: MoveReason::Load,
+                outcome: MoveOutcome::CutOver,
+            });
+        }
+    }
+    s.history.sort_by_key(|h| h.at_ms);
 }
 
 fn assignment(
     rng: &mut Rng,
-    shard: evenkeel_model::ShardKey,
+    shard: ShardKey,
     brokers: usize,
     factor: usize,
     now: i64,
@@ -192,6 +239,11 @@ fn assignment(
             a.joining = Some(other);
             a.leaving = (voters > 1).then(|| ids[1].clone());
             a.move_ = Some(record(MoveReason::Restore));
+        }
+        2 => {
+            let rests = rng.chance(50).then(|| now + i64::from(rng.range(0, 9_000)));
+            let gave_up = Move { give_ups: 1, next_try_ms: rests, ..record(MoveReason::Drain) };
+            a.move_ = Some(gave_up);
         }
         _ => {}
     }

@@ -35,12 +35,14 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
     let (leaders, load) = (policy.leaders, policy.enabled);
     let mut asked =
         Asked { moved: Moved::default(), away: away(&pass.world), catching_up: Vec::new() };
-    if leaders && pass.switches.stream_tiers && streams::run(pass, &mut asked) != Wish::Nothing {
-        return;
-    }
-    if load {
+    let streams = leaders && pass.switches.stream_tiers;
+    let wish = if streams { streams::run(pass, &mut asked) } else { Wish::Nothing };
+    if load && wish == Wish::Nothing {
+        // Only then: moves of this pass are not in the scores yet.
         load::run(pass, &mut asked);
-    } else if leaders {
+    }
+    if !load && leaders && wish != Wish::Held {
+        // Moves that just started count as finished: every stream has what it wants.
         totals::run(pass, &mut asked);
     }
 }

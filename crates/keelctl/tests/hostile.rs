@@ -1,6 +1,7 @@
 //! Whatever bytes are given as Kafka's text: faults with their places, or a snapshot that is one.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+use evenkeel_keelctl::kafka::traffic::Traffic;
 use evenkeel_keelctl::kafka::{describe, racks, reassignment};
 use evenkeel_model::Snapshot;
 use proptest::prelude::*;
@@ -54,7 +55,8 @@ fn read(text: &str) {
                 let _ = description.clone().reassign(&target);
             }
             description.notes.clear();
-            if let Ok((snapshot, _)) = description.snapshot(1_700_000_000_000, &Default::default())
+            if let Ok((snapshot, _)) =
+                description.snapshot(1_700_000_000_000, &Default::default(), &Default::default())
             {
                 let text = snapshot.to_json().to_string();
                 assert_eq!(Snapshot::parse(text.as_bytes()).as_ref(), Ok(&snapshot));
@@ -72,6 +74,8 @@ proptest! {
     fn any_text_is_read_or_named_line_by_line(text in "(?s).{0,200}") {
         read(&text);
         let _ = racks::parse(&text);
+        let _ = Traffic::default().add_rates(&text);
+        prop_assert!(Traffic::default().add_log_dirs(&text).is_err());
         prop_assert!(reassignment::parse(text.as_bytes()).is_err());
     }
 
@@ -113,7 +117,7 @@ proptest! {
             Ok(target) => {
                 let mut description = describe::parse(DESCRIBE).unwrap();
                 let laid = description.reassign(&target);
-                prop_assert!(laid.is_err() || description.snapshot(0, &Default::default()).is_ok());
+                prop_assert!(laid.is_err() || description.snapshot(0, &Default::default(), &Default::default()).is_ok());
             }
         }
     }

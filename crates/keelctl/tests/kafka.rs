@@ -105,6 +105,48 @@ fn one_pass_is_reassigned_as_it_will_end() {
 }
 
 #[test]
+fn sizes_and_rates_make_bytes_and_load_known() {
+    let sizes = tempfile::NamedTempFile::new().unwrap();
+    let replica =
+        |topic: &str, n: u32| json!({ "partition": format!("{topic}-{n}"), "size": 1 << 20 });
+    let partitions: Vec<Value> = (0..6).map(|n| replica("orders", n)).collect();
+    let dir =
+        |partitions: Value| json!([{ "logDir": "/k", "error": null, "partitions": partitions }]);
+    let document = json!({ "version": 1, "brokers": [
+        { "broker": 1, "logDirs": dir(json!(partitions)) }, { "broker": 7, "logDirs": dir(json!([])) },
+    ]});
+    std::fs::write(
+        sizes.path(),
+        format!("Querying brokers for log directories information\n{document}\n"),
+    )
+    .unwrap();
+    let rates = tempfile::NamedTempFile::new().unwrap();
+    let lines: String =
+        (0..6).map(|n| format!("orders {n} 100\n")).chain(["gone 0 5\n".into()]).collect();
+    std::fs::write(rates.path(), lines).unwrap();
+    let files =
+        ["--log-dirs", sizes.path().to_str().unwrap(), "--rates", rates.path().to_str().unwrap()];
+    let answer = keelctl(
+        &[&["import", "kafka", "-", "--as-of-ms", "1700000600000"][..], &files].concat(),
+        DESCRIBE,
+    );
+    let note = "note: 1 partitions have a size or a rate and are not described: left out\n";
+    assert_eq!((answer.code, answer.stderr.as_str()), (0, note));
+    let lost = keelctl(
+        &["whatif", "--snapshot", "-", "--drain-broker", "3", "-o", "json"],
+        &answer.stdout,
+    )
+    .json();
+    assert!(lost["bytes_copied"].as_u64().unwrap() >= 1 << 20);
+    // Broker 7 holds nothing and takes its part of the load.
+    let plan = ["plan", "--snapshot", "-", "--objective", "load", "--tolerance", "30"];
+    let moves =
+        keelctl(&[&plan[..], &["-o", "kafka-reassignment"]].concat(), &answer.stdout).json();
+    let to_seven = moves["partitions"].as_array().unwrap().iter();
+    assert!(to_seven.filter(|p| p["replicas"].as_array().unwrap().contains(&json!(7))).count() > 0);
+}
+
+#[test]
 fn a_reassignment_alone_is_a_cluster() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();

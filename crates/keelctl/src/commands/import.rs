@@ -8,6 +8,7 @@ use evenkeel_runtime::Clock;
 
 use crate::cli::Global;
 use crate::failure::input;
+use crate::kafka::traffic::Traffic;
 use crate::kafka::{Fault, describe, racks, reassignment};
 use crate::output::{Format, emit_large, note};
 use crate::{Failure, input as files};
@@ -32,6 +33,13 @@ pub(crate) struct Kafka {
     /// Lines of BROKER RACK; brokers that hold nothing are known from here.
     #[arg(long, value_name = "FILE")]
     racks: Option<String>,
+    /// What 'kafka-log-dirs --describe' printed: the sizes of partitions, and brokers that hold
+    /// nothing.
+    #[arg(long, value_name = "FILE")]
+    log_dirs: Option<String>,
+    /// Lines of TOPIC PARTITION BYTES_PER_SECOND, for plans by load.
+    #[arg(long, value_name = "FILE")]
+    rates: Option<String>,
     /// The time of the snapshot, milliseconds since 1970; now if not given.
     #[arg(long, value_name = "MS")]
     as_of_ms: Option<Millis>,
@@ -46,7 +54,13 @@ pub(crate) fn run(global: &Global, verb: Verb) -> Result<(), Failure> {
 }
 
 fn kafka(options: &Kafka) -> Result<Snapshot, Failure> {
-    let named = [&options.describe, &options.reassignment, &options.racks];
+    let named = [
+        &options.describe,
+        &options.reassignment,
+        &options.racks,
+        &options.log_dirs,
+        &options.rates,
+    ];
     if named.iter().filter(|file| file.as_deref() == Some("-")).count() > 1 {
         return Err(Failure::Input("only one of the files can be stdin".to_owned()));
     }
@@ -69,8 +83,15 @@ fn kafka(options: &Kafka) -> Result<Snapshot, Failure> {
         Some(file) => lines(file, racks::parse)?,
         None => BTreeMap::new(),
     };
+    let mut traffic = Traffic::default();
+    if let Some(file) = &options.log_dirs {
+        lines(file, |text| traffic.add_log_dirs(text))?;
+    }
+    if let Some(file) = &options.rates {
+        lines(file, |text| traffic.add_rates(text))?;
+    }
     let as_of_ms = options.as_of_ms.unwrap_or_else(|| Clock::system().now_ms());
-    let (snapshot, notes) = description.snapshot(as_of_ms, &racks).map_err(input)?;
+    let (snapshot, notes) = description.snapshot(as_of_ms, &racks, &traffic).map_err(input)?;
     for line in notes {
         note(format_args!("note: {line}"));
     }

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::snapshot::{BrokerView, DEFAULT_AGE_MS};
 use evenkeel_model::stream::{MAX_REPLICATION_FACTOR, MAX_SHARDS};
 use evenkeel_model::{
-    Assignment, BrokerId, Kind, Lifecycle, Millis, Move, MoveReason, Phase, Role, ShardKey,
-    ShardReport, ShardState, Snapshot, Stream, StreamKey,
+    Assignment, BrokerId, Kind, Lifecycle, LoadReport, Millis, Move, MoveReason, Phase,
+    RECORD_VERSION, Role, ShardKey, ShardLoad, ShardReport, ShardState, Snapshot, Stream,
+    StreamKey,
 };
 use serde_json::Map;
 
 use super::describe::{Description, Partition, Topic};
 use super::reassignment::Reassignment;
+use super::traffic::Traffic;
 use super::{Broker, NAMESPACE};
 
 /// The stream that a topic becomes.
@@ -66,18 +68,20 @@ impl Description {
         Ok(())
     }
 
-    /// The snapshot at `as_of_ms`, with brokers that `racks` alone names, and notes on what a
-    /// snapshot cannot hold.
+    /// The snapshot at `as_of_ms`, with brokers that `racks` or `traffic` alone name, and notes on
+    /// what a snapshot cannot hold.
     pub fn snapshot(
         &self,
         as_of_ms: Millis,
         racks: &BTreeMap<Broker, Option<String>>,
+        traffic: &Traffic,
     ) -> Result<(Snapshot, Vec<String>), String> {
         let mut snapshot = Snapshot::empty(as_of_ms);
         let mut notes: Vec<String> = self.notes.iter().cloned().collect();
         let id = |b: Broker| BrokerId::new(&b.to_string()).map_err(|e| e.to_string());
-        let (named, alive) = self.brokers();
-        for broker in named.iter().chain(racks.keys()) {
+        let (named, mut alive) = self.brokers();
+        alive.extend(&traffic.brokers);
+        for broker in named.iter().chain(racks.keys()).chain(&traffic.brokers) {
             let live = alive.contains(broker) || !named.contains(broker);
             let zone = racks.get(broker).cloned().flatten();
             snapshot.brokers.insert(id(*broker)?, view(as_of_ms, live, zone));
@@ -113,7 +117,58 @@ impl Description {
             };
             snapshot.streams.insert(key, stream);
         }
+        if *traffic != Traffic::default() {
+            self.load(&mut snapshot, traffic, &mut notes)?;
+        }
         Ok((snapshot, notes))
+    }
+
+    /// What is known of partitions as rows of their leaders' load reports.
+    fn load(
+        &self,
+        snapshot: &mut Snapshot,
+        traffic: &Traffic,
+        notes: &mut Vec<String>,
+    ) -> Result<(), String> {
+        for broker in snapshot.brokers.values_mut().filter(|b| b.registered) {
+            broker.load = Some(LoadReport {
+                v: RECORD_VERSION,
+                reported_at_ms: snapshot.as_of_ms,
+                incarnation: 1,
+                cpu_percent: None,
+                memory_percent: None,
+                disk_io_bytes_per_second: None,
+                network_io_bytes_per_second: None,
+                shards: Vec::new(),
+            });
+        }
+        let mut strangers = 0;
+        for of in traffic.partitions() {
+            let shard = stream_of(&of.0)?.shard(of.1);
+            let Some(assignment) = snapshot.assignments.get(&shard) else {
+                strangers += 1;
+                continue;
+            };
+            let leader = assignment.leader.as_ref().and_then(|id| snapshot.brokers.get_mut(id));
+            let Some(report) = leader.and_then(|b| b.load.as_mut()) else { continue };
+            report.shards.push(ShardLoad {
+                shard,
+                messages_per_second: 0.0,
+                bytes_per_second: traffic.rates.get(of).copied().unwrap_or(0.0),
+                producers: 0,
+                consumers: 0,
+                subscriptions: 0,
+                backlog: 0,
+                size_bytes: traffic.sizes.get(of).copied().unwrap_or(0),
+                log_end: 0,
+            });
+        }
+        if strangers > 0 {
+            notes.push(format!(
+                "{strangers} partitions have a size or a rate and are not described: left out"
+            ));
+        }
+        Ok(())
     }
 
     /// Every broker that is named, and those that must be running: they lead, or are in sync with

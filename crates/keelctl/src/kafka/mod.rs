@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod describe;
 pub mod racks;
 pub mod reassignment;
+pub mod traffic;
 
 /// Topics become streams of this namespace.
 pub const NAMESPACE: &str = "kafka";
@@ -25,9 +26,8 @@ pub struct Fault {
     pub detail: String,
 }
 
-/// A broker's number, as Kafka writes it.
+/// A broker's number, as Kafka writes it: no sign, no zero before it, 32 bits with a sign.
 pub(crate) fn broker(text: &str) -> Option<Broker> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    // Kafka's numbers are 32 bits with a sign.
-    text.parse().ok().filter(|n| digits && *n <= i32::MAX as u32)
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|n| plain && *n <= i32::MAX as u32)
 }

@@ -155,7 +155,7 @@ impl Replicas {
             let factor = world.stream_of(shard).factor();
             let missing = factor.saturating_sub(world.live_replicas(shard)) as u32;
             counts.under_replicated += u32::from(missing > 0);
-            counts.missing += missing;
+            counts.missing = counts.missing.saturating_add(missing);
             counts.crowded += u32::from(reach.is_crowded(world, shard));
             let zones = reach.of(world, shard);
             counts.zone_limited += u32::from(zones > 0 && factor > zones);

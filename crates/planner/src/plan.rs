@@ -111,7 +111,7 @@ fn finish(pass: Pass<'_>) -> Plan {
     for shard in pass.lists.short.iter().chain(&pass.lists.leaderless) {
         let missing = world.stream_of(*shard).factor().saturating_sub(world.live_replicas(*shard));
         report.under_replicated += u32::from(missing > 0);
-        report.replicas_missing += missing as u32;
+        report.replicas_missing = report.replicas_missing.saturating_add(missing as u32);
     }
     let mut decisions = Vec::with_capacity(pass.decisions.len());
     for (shard, decision) in pass.decisions {

@@ -1,6 +1,6 @@
 //! What a check has to know of the brokers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::{Assignment, BrokerId, BrokerView, ShardReport, Snapshot, StreamKey};
 
@@ -40,8 +40,8 @@ impl<'a> Cluster<'a> {
         region.is_none() || region == there
     }
 
-    /// Live, registered brokers of the stream's region, or of all.
-    pub(super) fn eligible(&self, stream: Option<&StreamKey>) -> Vec<(&'a BrokerId, f64)> {
+    /// Live, registered brokers of the stream's region, or of all, with their weights.
+    pub(super) fn eligible(&self, stream: Option<&StreamKey>) -> BTreeMap<&'a BrokerId, f64> {
         let fits = |(id, view): &(&BrokerId, &BrokerView)| {
             view.is_target() && stream.is_none_or(|s| self.is_in_region(s, id))
         };

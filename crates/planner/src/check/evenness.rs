@@ -72,10 +72,10 @@ impl<'a> Counts<'a> {
     /// Sums of squares before and after, with each broker's part of `shards`.
     fn potential(&self, cluster: &Cluster<'_>, of: Option<&StreamKey>, shards: u32) -> (f64, f64) {
         let eligible = cluster.eligible(of);
-        let all: f64 = eligible.iter().map(|(_, weight)| weight).sum();
+        let all: f64 = eligible.values().sum();
         let weighted = cluster.snapshot.policy.capacity_weighted && all > 0.0;
         let part = |b: &BrokerId| {
-            let weight = eligible.iter().find(|(id, _)| *id == b).map_or(0.0, |(_, w)| *w);
+            let weight = eligible.get(b).copied().unwrap_or(0.0);
             let share = if weighted { weight / all } else { 1.0 / eligible.len().max(1) as f64 };
             f64::from(shards) * share
         };

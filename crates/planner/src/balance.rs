@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use evenkeel_model::{BrokerId, Snapshot, Strategy, StreamKey};
 use serde::Serialize;
 
+use crate::phases::rebalance::WORTH;
 use crate::phases::spread::Reach;
 use crate::scores::Scores;
 use crate::stats::{BalanceStatus, LoadClass, Spread};
-use crate::tally::Tally;
+use crate::tiers::Rules;
 use crate::world::{Ord32, World};
 
 /// One active broker.
@@ -33,7 +34,7 @@ pub struct StreamBalance {
     pub stream: StreamKey,
     /// Per active broker, zeros included.
     pub leaders: BTreeMap<BrokerId, u32>,
-    /// Whether no broker is more than one ahead of another.
+    /// Whether no broker is more than one ahead of another, each counted beyond its part.
     pub level: bool,
 }
 
@@ -107,7 +108,12 @@ pub fn balance(snapshot: &Snapshot) -> Balance {
         cv_percent: spread.cv_percent(),
         status: spread.status(),
         brokers: brokers.collect(),
-        streams: streams(&world, &tally),
+        streams: streams(&Rules {
+            world: &world,
+            tally: &tally,
+            scores: &scores,
+            stream_tiers: true,
+        }),
         totals: active.iter().map(|b| (id(*b), tally.leaders[*b as usize])).collect(),
         under_replicated: replicas.under_replicated,
         replicas_missing: replicas.missing,
@@ -116,20 +122,23 @@ pub fn balance(snapshot: &Snapshot) -> Balance {
     }
 }
 
-fn streams(world: &World<'_>, tally: &Tally) -> Vec<StreamBalance> {
+fn streams(rules: &Rules<'_, '_>) -> Vec<StreamBalance> {
+    let Rules { world, tally, .. } = rules;
     let active = &world.groups[0].targets;
     let one = |(at, facts): (usize, &crate::facts::StreamFacts)| {
-        let led = |b: Ord32| tally.of_stream(at as Ord32, b);
-        let allowed = &world.groups[facts.group].targets;
-        let most = allowed.iter().map(|b| led(*b)).max().unwrap_or(0);
-        let fewest = allowed.iter().map(|b| led(*b)).min().unwrap_or(0);
+        let stream = at as Ord32;
+        let led = |b: Ord32| tally.of_stream(stream, b);
+        let excesses =
+            || world.groups[facts.group].targets.iter().map(|b| rules.excess(stream, *b));
+        let most = excesses().max_by(f64::total_cmp).unwrap_or(0.0);
+        let fewest = excesses().min_by(f64::total_cmp).unwrap_or(0.0);
         StreamBalance {
             stream: facts.key.clone(),
             leaders: active
                 .iter()
                 .map(|b| (world.brokers[*b as usize].id.clone(), led(*b)))
                 .collect(),
-            level: most <= fewest + 1,
+            level: most - fewest <= WORTH,
         }
     };
     world.facts.streams.iter().enumerate().map(one).collect()

@@ -17,6 +17,8 @@ use crate::moves::{start_leader_move, wait_for_broker};
 use crate::pass::{Pass, resting};
 use crate::slots::Pool;
 use crate::world::{BrokerFacts, Ord32, Standing, World};
+pub(crate) use streams::WORTH;
+
 use pick::{Asked, Hold, Moved, Pick};
 
 /// What an objective said.

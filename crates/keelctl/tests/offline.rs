@@ -1,7 +1,5 @@
 //! The offline commands as programs see them: exact JSON on stdout, one line on stderr, exit code.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 mod program;
 
 use program::{keelctl, refused};

@@ -1,7 +1,5 @@
 //! `keelctl whatif` as programs and people see it.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 mod program;
 
 use program::{keelctl, refused};
@@ -77,7 +75,7 @@ fn people_are_shown_a_screen() {
     assert_eq!(told.stderr, "");
     for line in [
         "If you add b2 (weight 8):",
-        "1 leaders move, 1 copies, 1.0 MiB copied",
+        "1 leader moves, 1 copy, 1.0 MiB copied",
         "without the change: 0 leaders move, 0 copies, 0 B copied",
         "at 1000 B/s into and out of each broker: at least 17m28s, bounded by slots",
         "leaders a broker   2 to 2",

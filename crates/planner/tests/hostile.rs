@@ -64,7 +64,7 @@ fn read(bytes: &[u8]) {
 /// A document with everything in it.
 fn document(seed: u64) -> Value {
     let mut rng = Rng::new(seed);
-    let mut s = if seed % 3 == 0 { cluster(&mut rng) } else { messy(&mut rng) };
+    let mut s = if seed.is_multiple_of(3) { cluster(&mut rng) } else { messy(&mut rng) };
     random::loads(&mut rng, &mut s);
     s.to_json()
 }

@@ -85,7 +85,7 @@ impl About<'_> {
         let moving = || self.s.assignments.values().filter(|a| a.is_moving());
         let names: Vec<String> = moving().take(NAMED).map(|a| a.shard.to_string()).collect();
         match moving().count() {
-            0 => "nothing is under way that it could wait for".to_owned(),
+            0 => "the next pass gives what there is to others".to_owned(),
             n if n > NAMED => format!("{} and {} more are under way", names.join(", "), n - NAMED),
             1 => format!("{} is under way", names.join(", ")),
             _ => format!("{} are under way", names.join(", ")),

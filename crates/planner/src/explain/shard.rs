@@ -328,7 +328,7 @@ impl About<'_> {
         }
         let tier = self.pass.rules().tier_without(stream, shape.leader);
         let (number, name) = (tier.number(), tier.as_str());
-        writeln!(text, "Were it placed now, {leader} would be {name} (tier {number}).").ok();
+        writeln!(text, "Were it placed now, {leader} would be in tier {number}: {name}.").ok();
     }
 
     fn shares(&self, text: &mut String) {

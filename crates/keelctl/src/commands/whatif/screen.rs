@@ -17,40 +17,48 @@ pub(super) fn of(a: &WhatIf) -> String {
     }
     writeln!(text, "{}", effort(&a.effort)).ok();
     writeln!(text, "without the change: {}", effort(&a.without)).ok();
-    writeln!(text, "{}\n", time(&a.time, a.effort.copies_of_unknown_size)).ok();
+    writeln!(text, "{}\n", time(&a.time, &a.effort)).ok();
     writeln!(text, "{}\n", outlooks(&a.before, &a.after)).ok();
     if a.narrowed > 0 {
-        writeln!(text, "{} shards span fewer zones than now", a.narrowed).ok();
+        let narrowed = many(a.narrowed, "shard spans", "shards span");
+        writeln!(text, "{narrowed} fewer zones than now").ok();
     }
     for one in &a.emptied {
         match one.safe_to_stop {
             true => writeln!(text, "{} is then named by no shard: safe to stop", one.broker),
-            false => writeln!(text, "{} is still named by {} shards", one.broker, one.named_by),
+            false => {
+                let shards = many(one.named_by, "shard", "shards");
+                writeln!(text, "{} is still named by {shards}", one.broker)
+            }
         }
         .ok();
     }
     for u in &a.unresolved {
-        let (kind, word, shards) = (verb(u.kind), u.word, u.shards);
-        writeln!(text, "{shards} shards {kind} {word}: {}: {}", u.first, u.detail).ok();
+        let shards = match u.kind {
+            "wait" => many(u.shards, "shard waits for", "shards wait for"),
+            _ => many(u.shards, "shard is refused:", "shards are refused:"),
+        };
+        writeln!(text, "{shards} {}: {}: {}", u.word, u.first, u.detail).ok();
     }
     let end = if a.effort.stable { "at rest" } else { "not at rest yet" };
     writeln!(text, "{end} after {} passes", a.passes).ok();
     text
 }
 
-fn verb(kind: &str) -> &'static str {
-    if kind == "wait" { "wait for" } else { "are refused:" }
+fn many(count: u32, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 fn effort(e: &Effort) -> String {
     let mut text = format!(
-        "{} leaders move, {} copies, {} copied",
-        e.leader_moves,
-        e.copies,
+        "{}, {}, {} copied",
+        many(e.leader_moves, "leader moves", "leaders move"),
+        many(e.copies, "copy", "copies"),
         bytes(e.bytes_copied as f64)
     );
     if e.copies_of_unknown_size > 0 {
-        write!(text, " and {} shards of unknown size", e.copies_of_unknown_size).ok();
+        let unknown = many(e.copies_of_unknown_size, "copy", "copies");
+        write!(text, " and {unknown} of unknown size").ok();
     }
     if e.placed > 0 {
         write!(text, "; {} placed", e.placed).ok();
@@ -61,7 +69,10 @@ fn effort(e: &Effort) -> String {
     text
 }
 
-fn time(t: &Duration, unknown: u32) -> String {
+fn time(t: &Duration, e: &Effort) -> String {
+    if e.copies > 0 && e.copies == e.copies_of_unknown_size {
+        return "how long it takes is not known: no leader reports the size of such a shard".into();
+    }
     let rate = match (t.rate_bytes_per_second, t.link_share) {
         (Some(rate), _) => format!("{}/s into and out of each broker", bytes(rate as f64)),
         (None, Some(share)) => format!("{:.0} % of each broker's link", share * 100.0),
@@ -76,7 +87,7 @@ fn time(t: &Duration, unknown: u32) -> String {
         delays if delays > 0.0 => format!(", {} of it waiting", seconds(delays)),
         _ => String::new(),
     };
-    let unknown = if unknown > 0 { ", unknown sizes left out" } else { "" };
+    let unknown = if e.copies_of_unknown_size > 0 { ", unknown sizes left out" } else { "" };
     format!(
         "at {rate}: at least {}{bound}; {} one copy after another{delays}{unknown}",
         seconds(t.at_least_seconds),

@@ -67,6 +67,33 @@ fn read(text: &str) {
     }
 }
 
+/// The text of topics whose partitions lie anywhere; all replicas are in sync.
+fn described(brokers: u32, topics: &[(usize, Vec<u64>)]) -> String {
+    let mut text = String::new();
+    for (t, (factor, partitions)) in topics.iter().enumerate() {
+        let count = partitions.len();
+        text += &format!(
+            "Topic: t{t}\tPartitionCount: {count}\tReplicationFactor: {factor}\tConfigs: \n"
+        );
+        for (p, seed) in partitions.iter().enumerate() {
+            let mut free: Vec<u32> = (1..=brokers).collect();
+            let mut seed = *seed;
+            let mut replicas = Vec::new();
+            while replicas.len() < *factor {
+                let at = (seed % free.len() as u64) as usize;
+                seed /= free.len() as u64;
+                replicas.push(free.swap_remove(at).to_string());
+            }
+            let set = replicas.join(",");
+            let leader = &replicas[(seed % *factor as u64) as usize];
+            text += &format!(
+                "\tTopic: t{t}\tPartition: {p}\tLeader: {leader}\tReplicas: {set}\tIsr: {set}\n"
+            );
+        }
+    }
+    text
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 
@@ -101,6 +128,39 @@ proptest! {
             text.truncate(cut % text.len());
         }
         read(&text.into_iter().collect::<String>());
+    }
+
+    #[test]
+    fn a_plan_that_kafka_carried_out_leaves_nothing_to_do(
+        brokers in 3_u32..7,
+        topics in prop::collection::vec(
+            (1_usize..4, prop::collection::vec(any::<u64>(), 1..7)),
+            1..4,
+        ),
+    ) {
+        let text = described(brokers, &topics);
+        let before = describe::parse(&text).unwrap();
+        let racks = (1..=brokers).map(|b| (b, Some(format!("r{}", b % 3)))).collect();
+        let snapshot = |d: &describe::Description| {
+            d.snapshot(1_700_000_000_000, &racks, &Default::default()).unwrap().0
+        };
+        let first = snapshot(&before);
+        let rest = evenkeel_planner::until_stable(first.clone(), 10_000);
+        prop_assert!(rest.stable);
+        let json = serde_json::to_vec(&reassignment::between(&first, &rest.snapshot).unwrap()).unwrap();
+        let mut after = before;
+        after.reassign(&reassignment::parse(&json).unwrap()).unwrap();
+        let second = snapshot(&after);
+        for (shard, a) in &rest.snapshot.assignments {
+            let carried_out = &second.assignments[shard];
+            prop_assert_eq!(&a.leader, &carried_out.leader);
+            let members = |f: &[evenkeel_model::BrokerId]| {
+                f.iter().cloned().collect::<std::collections::BTreeSet<_>>()
+            };
+            prop_assert_eq!(members(&a.followers), members(&carried_out.followers));
+        }
+        let again = evenkeel_planner::until_stable(second, 10_000);
+        prop_assert_eq!(again.steps, Vec::new());
     }
 
     #[test]

@@ -39,7 +39,11 @@ fn ask_everything(s: &Snapshot) {
     let mut changes = vec![Change::Add(newcomer, Traits::default())];
     changes.extend(s.brokers.keys().next().cloned().map(Change::Remove));
     let terms = Terms { max_passes: 3, rate_bytes_per_second: None };
-    let _ = what_if(s, &changes, terms);
+    if let Ok(answer) = what_if(s, &changes, terms) {
+        let time = &answer.time;
+        let slack = 1e-9 * time.one_by_one_seconds;
+        assert!(time.at_least_seconds <= time.one_by_one_seconds + slack, "{time:?}");
+    }
     // What is written can be read, and is the same.
     let written = s.to_json().to_string();
     assert_eq!(Snapshot::parse(written.as_bytes()).as_ref(), Ok(s));

@@ -7,11 +7,13 @@ use std::time::Duration;
 use evenkeel_coordination::{Revision, Store, StoreError, Token, View};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{LeaderRecord, Millis, Policy, Snapshot};
+use evenkeel_planner::Planner;
 use evenkeel_runtime::Clock;
 use tokio::sync::{Notify, watch};
 
+use crate::kept::Kept;
 use crate::records::Records;
-use crate::snapshot::{self, Circumstances};
+use crate::snapshot::Circumstances;
 
 /// How long an answer waits for the view to show what was just written.
 const VIEW_PATIENCE: Duration = Duration::from_secs(5);
@@ -52,6 +54,7 @@ pub(crate) struct Cluster {
 /// The records, and which changes of the view they have taken in.
 struct Decoded {
     records: Records,
+    kept: Kept,
     changed: watch::Receiver<Revision>,
 }
 
@@ -76,7 +79,8 @@ impl Cluster {
     pub(crate) fn new(parts: ClusterParts) -> Self {
         let mut changed = parts.view.changed();
         changed.mark_changed();
-        let decoded = Decoded { records: Records::new(parts.keys.clone()), changed };
+        let records = Records::new(parts.keys.clone());
+        let decoded = Decoded { records, kept: Kept::default(), changed };
         Self {
             decoded: Mutex::new(decoded),
             store: parts.store,
@@ -113,38 +117,51 @@ impl Cluster {
     pub(crate) fn forget(&self) {
         let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         decoded.records.forget();
+        decoded.kept.forget();
         decoded.changed.mark_changed();
     }
 
     /// Takes in what the view has seen and hands the records out.
     pub(crate) fn read<T>(&self, f: impl FnOnce(&Records) -> T) -> T {
         let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
-        let Decoded { records, changed } = &mut *decoded;
+        self.refresh(&mut decoded);
+        f(&decoded.records)
+    }
+
+    fn refresh(&self, decoded: &mut Decoded) {
+        let Decoded { records, changed, .. } = decoded;
         // The view lives as long as this, so it goes on telling of changes.
         if changed.has_changed().unwrap_or(true) {
             changed.borrow_and_update();
             self.view.read(|state| records.refresh(state));
         }
-        f(records)
     }
 
     /// Like [`Self::read`], with the snapshot that a plan is made from.
-    pub(crate) fn observe<T>(&self, f: impl FnOnce(&Records, Snapshot) -> T) -> T {
-        self.read(|records| f(records, self.snapshot_of(records)))
+    pub(crate) fn observe<T>(&self, f: impl FnOnce(&Records, &Snapshot) -> T) -> T {
+        self.plan_with(|records, planner| f(records, planner.snapshot()))
     }
 
-    /// The snapshot of these records now.
-    pub(crate) fn snapshot_of(&self, records: &Records) -> Snapshot {
+    /// Like [`Self::read`], with the planner over these records.
+    pub(crate) fn plan_with<T>(&self, f: impl FnOnce(&Records, &Planner) -> T) -> T {
+        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.refresh(&mut decoded);
+        let at = self.circumstances(&decoded.records);
+        let Decoded { records, kept, .. } = &mut *decoded;
+        let planner = kept.look(records, &at);
+        f(records, planner)
+    }
+
+    fn circumstances(&self, records: &Records) -> Circumstances {
         let elected = self.leading.borrow().as_ref().map(|l| l.elected_at_ms);
         let now_ms = self.clock.now_ms();
-        let at = Circumstances {
+        Circumstances {
             now_ms,
             elected_at_ms: elected
                 .or_else(|| Some(self.leader_record(records)?.elected_at_ms))
                 .unwrap_or(now_ms),
             configured: self.configured.clone(),
-        };
-        snapshot::build(records, &at)
+        }
     }
 
     /// The elected load manager, if one is.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::{Assignment, BrokerId, Lifecycle, Phase, ShardState, Snapshot, StreamKey};
-use evenkeel_planner::{Balance, Plan, WaitingOn};
+use evenkeel_planner::{Balance, Plan, Planner, WaitingOn};
 
-use crate::cluster::Cluster;
 use crate::metrics;
+use crate::records::Records;
 
 /// What holds a move that has begun, or that could begin but for a limit. Time that must pass
 /// first, such as the delay before a repair, is no trouble and not counted.
@@ -104,10 +104,10 @@ fn stream_spread(snapshot: &Snapshot) -> u32 {
 }
 
 /// Sets every gauge that a pass can tell.
-pub(crate) fn publish(cluster: &Cluster, snapshot: &Snapshot, plan: &Plan) {
+pub(crate) fn publish(records: &Records, planner: &Planner, plan: &Plan) {
+    let snapshot = planner.snapshot();
     let figures = Figures::of(snapshot, plan);
-    let balance = evenkeel_planner::balance(snapshot);
-    publish_balance(&balance);
+    publish_balance(&planner.overview());
     metrics::set("evenkeel_shards_under_replicated", f64::from(plan.report.under_replicated));
     metrics::set("evenkeel_shard_replicas_missing", f64::from(plan.report.replicas_missing));
     metrics::brokers(snapshot);
@@ -141,13 +141,11 @@ pub(crate) fn publish(cluster: &Cluster, snapshot: &Snapshot, plan: &Plan) {
     metrics::set("evenkeel_placement_paused", if snapshot.paused { 1.0 } else { 0.0 });
     let targets = snapshot.brokers.values().filter(|b| b.is_target()).count();
     metrics::set("evenkeel_cluster_active_brokers", targets as f64);
-    cluster.read(|records| {
-        let unreadable = records.unreadable();
-        for family in records.family_names() {
-            let count = unreadable.iter().filter(|(name, _)| *name == family).count();
-            metrics::unreadable(family, count);
-        }
-    });
+    let unreadable = records.unreadable();
+    for family in records.family_names() {
+        let count = unreadable.iter().filter(|(name, _)| *name == family).count();
+        metrics::unreadable(family, count);
+    }
 }
 
 fn publish_balance(balance: &Balance) {

@@ -11,6 +11,7 @@ mod cluster;
 pub mod config;
 mod figures;
 mod hygiene;
+mod kept;
 mod leading;
 mod lifecycle;
 mod metrics;

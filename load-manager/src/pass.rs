@@ -108,13 +108,11 @@ pub(crate) async fn run(
             cluster.seen(revision).await;
         }
         progress();
-        let planned = plan(cluster, leading, &mut report);
+        let gauges = memory.gauges_due(started);
+        let planned = plan(cluster, leading, gauges, &mut report);
         memory.exposure.count(started, planned.plan.report.under_replicated);
         let newest =
             steps::write_in_order(cluster, planned.steps, memory, &mut report, progress).await;
-        if memory.gauges_due(started) {
-            figures::publish(cluster, &planned.snapshot, &planned.plan);
-        }
         if let Some(revision) = newest {
             cluster.seen(revision).await;
         }
@@ -141,20 +139,20 @@ pub(crate) async fn run(
 
 /// What a look at the records led to.
 struct Planned {
-    snapshot: Snapshot,
     plan: Plan,
     steps: Vec<Prepared>,
 }
 
-fn plan(cluster: &Cluster, leading: &Leading, report: &mut PassReport) -> Planned {
+/// Plans, and shows the cluster in the gauges if they are due.
+fn plan(cluster: &Cluster, leading: &Leading, gauges: bool, report: &mut PassReport) -> Planned {
     let started = Instant::now();
     let now_ms = cluster.clock.now_ms();
     let authority = Authority { token: leading.token.clone(), now_ms };
-    let planned = cluster.observe(|records, snapshot| {
+    let planned = cluster.plan_with(|records, planner| {
         report.planned_version = records.placement_version;
-        let plan = evenkeel_planner::plan(&snapshot);
+        let plan = planner.plan();
         metrics::planned(&plan, started.elapsed());
-        let barred = barred(records, &snapshot, &plan, report);
+        let barred = barred(records, planner.snapshot(), &plan, report);
         let writes = plan.decisions.iter().filter_map(|d| Some((&d.shard, d.decision.write()?)));
         let mut steps: Vec<Prepared> = writes
             .filter(|(shard, _)| !barred.contains(shard))
@@ -165,7 +163,10 @@ fn plan(cluster: &Cluster, leading: &Leading, report: &mut PassReport) -> Planne
             .collect();
         // What keeps shards served goes first, when there are more writes than may be in flight.
         steps.sort_by_key(|p| urgency(p.write.step));
-        Planned { snapshot, plan, steps }
+        if gauges {
+            figures::publish(records, planner, &plan);
+        }
+        Planned { plan, steps }
     });
     report.planning = started.elapsed();
     planned

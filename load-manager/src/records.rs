@@ -9,7 +9,7 @@ mod kinds;
 
 use std::collections::BTreeSet;
 
-use evenkeel_coordination::{Entry, Revision, ViewState};
+use evenkeel_coordination::{Entry, Mark, Revision, ViewState};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
     AssignmentRecord, CopyRecord, HistoryEntry, LeaderRecord, LoadReport, Marker, NodeRecord,
@@ -17,13 +17,19 @@ use evenkeel_model::{
 };
 
 use family::AnyFamily;
-pub(crate) use family::{Family, Record, Stored, Unreadable};
+pub(crate) use family::{Family, Record, Unreadable};
 pub(crate) use kinds::{HistoryId, StoredPolicy};
 
 /// Where entries are read from: the live view, or a list in a test.
 pub(crate) trait Source {
     /// The revision that every entry was read at.
     fn revision(&self) -> Revision;
+    /// The entry of a key.
+    fn entry(&self, key: &str) -> Option<&Entry>;
+    /// This moment, to ask later what changed since.
+    fn mark(&self) -> Mark;
+    /// The keys that changed since; none if that cannot be told.
+    fn changed_since(&self, mark: Mark) -> Option<Vec<&str>>;
     /// The entries under `prefix`, in key order.
     fn under<'a>(&'a self, prefix: &'a str) -> Box<dyn Iterator<Item = &'a Entry> + 'a>;
 }
@@ -31,6 +37,18 @@ pub(crate) trait Source {
 impl Source for ViewState {
     fn revision(&self) -> Revision {
         ViewState::revision(self)
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        self.get(key)
+    }
+
+    fn mark(&self) -> Mark {
+        ViewState::mark(self)
+    }
+
+    fn changed_since(&self, mark: Mark) -> Option<Vec<&str>> {
+        ViewState::changed_since(self, mark).map(Iterator::collect)
     }
 
     fn under<'a>(&'a self, prefix: &'a str) -> Box<dyn Iterator<Item = &'a Entry> + 'a> {
@@ -44,6 +62,8 @@ pub(crate) struct Records {
     pub(crate) keys: Keys,
     /// The revision of the last [`Self::refresh`].
     pub(crate) revision: Revision,
+    /// Where the source was then.
+    mark: Option<Mark>,
     /// Rises whenever something changes that a plan depends on at once.
     pub(crate) placement_version: u64,
     /// Who leads the services.
@@ -77,6 +97,7 @@ impl Records {
     pub(crate) fn new(keys: Keys) -> Self {
         Self {
             revision: 0,
+            mark: None,
             placement_version: 1,
             leaders: Family::new("leader", keys.leaders()),
             registrations: Family::new("register", keys.registrations()),
@@ -122,11 +143,8 @@ impl Records {
         ]
     }
 
-    /// Takes in what changed since the last call.
-    pub(crate) fn refresh(&mut self, source: &dyn Source) {
-        if source.revision() < self.revision {
-            self.forget();
-        }
+    /// The families that a plan depends on at once, then the others.
+    fn families_mut(&mut self) -> ([&mut dyn AnyFamily; 8], [&mut dyn AnyFamily; 4]) {
         let placement: [&mut dyn AnyFamily; 8] = [
             &mut self.registrations,
             &mut self.nodes,
@@ -137,17 +155,33 @@ impl Records {
             &mut self.policy,
             &mut self.pause,
         ];
-        let mut changed = false;
-        for family in placement {
-            changed |= family.refresh(source);
-        }
-        self.placement_version += u64::from(changed);
         let others: [&mut dyn AnyFamily; 4] =
             [&mut self.leaders, &mut self.loads, &mut self.copies, &mut self.history];
-        for family in others {
-            family.refresh(source);
+        (placement, others)
+    }
+
+    /// Takes in what changed since the last call: key by key, or by a walk over everything if the
+    /// source cannot tell what it was.
+    pub(crate) fn refresh(&mut self, source: &dyn Source) {
+        if source.revision() < self.revision {
+            self.forget();
         }
+        let keys = self.mark.and_then(|mark| source.changed_since(mark));
+        let (placement, others) = self.families_mut();
+        let refresh = |family: &mut dyn AnyFamily| match &keys {
+            None => family.refresh(source),
+            Some(keys) => keys.iter().fold(false, |changed, key| {
+                let its = key.starts_with(family.prefix());
+                (its && family.take_in(key, source.entry(key))) | changed
+            }),
+        };
+        let changed = placement.into_iter().fold(false, |changed, f| refresh(f) | changed);
+        others.into_iter().for_each(|family| {
+            refresh(family);
+        });
+        self.placement_version += u64::from(changed);
         self.revision = source.revision();
+        self.mark = Some(source.mark());
     }
 
     /// Every record that cannot be read, by family, in key order.

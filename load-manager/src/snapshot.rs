@@ -2,12 +2,12 @@
 //! that hold the same records at the same time build the same snapshot.
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, Lifecycle, Millis, NodeRecord, Phase, Policy, Registration,
-    ReportRecord, ShardKey, ShardState, Snapshot,
+    Assignment, BrokerId, BrokerView, HistoryEntry, Lifecycle, Millis, NodeRecord, Phase, Policy,
+    Registration, ReportRecord, ShardKey, ShardReport, ShardState, Snapshot,
 };
 
 use crate::policy;
-use crate::records::{Records, Stored};
+use crate::records::Records;
 
 /// What a snapshot depends on beside the records.
 #[derive(Debug, Clone)]
@@ -27,8 +27,7 @@ pub(crate) fn build(records: &Records, at: &Circumstances) -> Snapshot {
     snapshot.elected_at_ms = at.elected_at_ms;
     snapshot.policy = policy::effective(records, &at.configured);
     snapshot.paused = is_paused(records, at.now_ms);
-    let first = records.nodes.iter().map(|n| n.value.first_registered_ms).min();
-    snapshot.first_registered_ms = first.unwrap_or(at.now_ms);
+    snapshot.first_registered_ms = first_registered_ms(records).unwrap_or(at.now_ms);
     add_brokers(&mut snapshot, records, at);
     for stream in records.streams.iter() {
         let mut value = stream.value.clone();
@@ -47,9 +46,20 @@ pub(crate) fn build(records: &Records, at: &Circumstances) -> Snapshot {
             snapshot.unassigned.insert(marker.id.clone(), marker.value.clone());
         }
     }
-    snapshot.history = records.history.iter().map(|h| h.value.clone()).collect();
-    snapshot.history.sort_by_key(|entry| entry.at_ms);
+    snapshot.history = history(records);
     snapshot
+}
+
+/// When the first broker that anybody remembers registered.
+pub(crate) fn first_registered_ms(records: &Records) -> Option<Millis> {
+    records.nodes.iter().map(|n| n.value.first_registered_ms).min()
+}
+
+/// Finished moves, oldest first.
+pub(crate) fn history(records: &Records) -> Vec<HistoryEntry> {
+    let mut history: Vec<HistoryEntry> = records.history.iter().map(|h| h.value.clone()).collect();
+    history.sort_by_key(|entry| entry.at_ms);
+    history
 }
 
 /// Whether placement is paused. A pause that cannot be read holds: it was meant to.
@@ -61,33 +71,42 @@ pub(crate) fn is_paused(records: &Records, now_ms: Millis) -> bool {
 }
 
 fn add_brokers(snapshot: &mut Snapshot, records: &Records, at: &Circumstances) {
-    for node in records.nodes.iter() {
-        let registration = records.registrations.get(&node.id).map(|r| &r.value);
-        let present = records.registrations.contains(&node.id);
+    let known = records.nodes.iter().map(|node| &node.id);
+    for broker in known.chain(records.nodes.unreadable_ids()) {
+        if let Some(view) = broker_view(records, broker, at) {
+            snapshot.brokers.insert(broker.clone(), view);
+        }
+    }
+}
+
+/// One broker, if there is a record of it.
+pub(crate) fn broker_view(
+    records: &Records,
+    broker: &BrokerId,
+    at: &Circumstances,
+) -> Option<BrokerView> {
+    let registration = records.registrations.get(broker).map(|r| &r.value);
+    let present = records.registrations.contains(broker);
+    if let Some(node) = records.nodes.get(broker) {
         let mut view = view_of(&node.value, registration, at.now_ms, present);
-        view.load = usable_load(records, &node.id, view.incarnation);
-        snapshot.brokers.insert(node.id.clone(), view);
+        view.load = usable_load(records, broker, view.incarnation);
+        return Some(view);
     }
     // The record is there and cannot be read: what the broker holds must stay where it is.
-    let unreadable: Vec<BrokerId> = records.nodes.unreadable_ids().cloned().collect();
-    for broker in unreadable {
-        let registration = records.registrations.get(&broker).map(|r| &r.value);
-        let present = records.registrations.contains(&broker);
-        let node = NodeRecord {
-            v: evenkeel_model::RECORD_VERSION,
-            lifecycle: if present { Lifecycle::Live } else { Lifecycle::Down },
-            since_ms: at.elected_at_ms,
-            incarnation: registration.map_or(0, |r| r.incarnation),
-            first_registered_ms: at.elected_at_ms,
-            last_seen_ms: None,
-            zone: None,
-            drain_asked: false,
-            broker: broker.clone(),
-        };
-        let mut view = view_of(&node, registration, at.now_ms, present);
-        view.registered = false;
-        snapshot.brokers.insert(broker, view);
-    }
+    let node = records.nodes.is_unreadable(broker).then(|| NodeRecord {
+        v: evenkeel_model::RECORD_VERSION,
+        lifecycle: if present { Lifecycle::Live } else { Lifecycle::Down },
+        since_ms: at.elected_at_ms,
+        incarnation: registration.map_or(0, |r| r.incarnation),
+        first_registered_ms: at.elected_at_ms,
+        last_seen_ms: None,
+        zone: None,
+        drain_asked: false,
+        broker: broker.clone(),
+    })?;
+    let mut view = view_of(&node, registration, at.now_ms, present);
+    view.registered = false;
+    Some(view)
 }
 
 fn view_of(
@@ -123,7 +142,7 @@ fn same_life(reported: u64, broker: u64) -> bool {
     reported == 0 || reported == broker
 }
 
-fn usable_load(
+pub(crate) fn usable_load(
     records: &Records,
     broker: &BrokerId,
     incarnation: u64,
@@ -134,23 +153,28 @@ fn usable_load(
 
 fn add_reports(snapshot: &mut Snapshot, records: &Records) {
     for stored in records.reports.iter() {
-        let Stored { value: ReportRecord { report, incarnation, .. }, .. } = stored;
-        let known = snapshot.brokers.get(&report.broker);
-        if known.is_some_and(|b| same_life(*incarnation, b.incarnation))
-            && belongs(snapshot, &report.shard)
-        {
-            snapshot.reports.entry(report.shard.clone()).or_default().push(report.clone());
+        if let Some(report) = usable_report(snapshot, &stored.value) {
+            snapshot.reports.entry(report.shard.clone()).or_default().push(report);
         }
     }
+    snapshot.reports.values_mut().for_each(|r| r.sort_by(|a, b| a.broker.cmp(&b.broker)));
+}
+
+/// What a broker of the snapshot says about one of its shards, in its present life.
+pub(crate) fn usable_report(snapshot: &Snapshot, record: &ReportRecord) -> Option<ShardReport> {
+    let ReportRecord { report, incarnation, .. } = record;
+    let known = snapshot.brokers.get(&report.broker)?;
+    let counts = same_life(*incarnation, known.incarnation) && belongs(snapshot, &report.shard);
+    counts.then(|| report.clone())
 }
 
 /// Whether the shard is one of a readable stream.
-fn belongs(snapshot: &Snapshot, shard: &ShardKey) -> bool {
+pub(crate) fn belongs(snapshot: &Snapshot, shard: &ShardKey) -> bool {
     snapshot.streams.get(&shard.stream).is_some_and(|stream| shard.number < stream.shards)
 }
 
 /// The stored state is what the load manager last wrote; that the leader serves is its report.
-fn as_observed(snapshot: &Snapshot, mut assignment: Assignment) -> Assignment {
+pub(crate) fn as_observed(snapshot: &Snapshot, mut assignment: Assignment) -> Assignment {
     let serves = assignment.leader.as_ref().is_some_and(|leader| {
         snapshot
             .report(&assignment.shard, leader, assignment.generation)

@@ -2,6 +2,7 @@
 
 mod admin;
 mod harness;
+mod kept;
 mod leading;
 mod pass;
 mod snapshot;

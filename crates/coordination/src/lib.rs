@@ -29,4 +29,4 @@ pub use error::{ErrorClass, StoreError};
 pub use guarded::{Guard, Guarded, Outcome, Token, Write};
 pub use session::{Lease, Session, SessionConfig};
 pub use store::{Endpoint, Status, Store, StoreConfig, Tls};
-pub use view::{Change, Streams, View, ViewConfig, ViewState};
+pub use view::{Change, Mark, Streams, View, ViewConfig, ViewState};

@@ -88,10 +88,18 @@ pub struct Ranking {
 /// How even the cluster is.
 pub fn balance(snapshot: &Snapshot) -> Balance {
     let world = World::new(snapshot, &snapshot.policy);
-    let tally = world.facts.tally.clone();
-    let scores = Scores::new(&world, &tally, snapshot.policy.assignment_strategy);
+    let tally = &world.facts.tally;
+    let scores = Scores::new(&world, tally, world.policy.assignment_strategy);
+    let rules = Rules { world: &world, tally, scores: &scores, stream_tiers: true };
+    Balance { streams: streams(&rules), ..overview(&world) }
+}
+
+/// The same without a row for each stream.
+pub(crate) fn overview(world: &World<'_>) -> Balance {
+    let tally = &world.facts.tally;
+    let scores = Scores::new(world, tally, world.policy.assignment_strategy);
     let active = &world.groups[0].targets;
-    let values: Vec<f64> = active.iter().map(|b| scores.score(*b, &tally)).collect();
+    let values: Vec<f64> = active.iter().map(|b| scores.score(*b, tally)).collect();
     let spread = Spread::of(&values);
     let id = |b: Ord32| world.brokers[b as usize].id.clone();
     let brokers = active.iter().zip(&values).map(|(b, score)| BrokerBalance {
@@ -101,19 +109,14 @@ pub fn balance(snapshot: &Snapshot) -> Balance {
         leaders: tally.leaders[*b as usize],
         replicas: tally.held[*b as usize],
     });
-    let replicas = Replicas::count(&world);
+    let replicas = Replicas::count(world);
     Balance {
         mean: spread.mean,
         std_dev: spread.std_dev,
         cv_percent: spread.cv_percent(),
         status: spread.status(),
         brokers: brokers.collect(),
-        streams: streams(&Rules {
-            world: &world,
-            tally: &tally,
-            scores: &scores,
-            stream_tiers: true,
-        }),
+        streams: Vec::new(),
         totals: active.iter().map(|b| (id(*b), tally.leaders[*b as usize])).collect(),
         under_replicated: replicas.under_replicated,
         replicas_missing: replicas.missing,

@@ -49,7 +49,7 @@ pub use operator::{
 };
 pub use owners::{Member, MembersError, Owners, check_members, owners};
 pub use plan::{Plan, PlanReport, plan, plan_with, plan_without_stream_tiers};
-pub use planner::Planner;
+pub use planner::{Conditions, Planner};
 pub use rehearsal::settle;
 pub use scores::topic_load;
 pub use stats::{BalanceStatus, LoadClass, Spread};

@@ -1,14 +1,31 @@
 //! A planner that keeps its facts from pass to pass.
 
 use evenkeel_model::{
-    Assignment, BrokerId, LoadReport, Marker, Millis, ShardKey, ShardReport, Snapshot,
+    Assignment, BrokerId, BrokerView, HistoryEntry, LoadReport, Marker, Millis, Policy, ShardKey,
+    ShardReport, Snapshot,
 };
 
+use crate::balance::{Balance, overview};
 use crate::decision::{Decision, ShardDecision};
 use crate::facts::{Facts, HeldFacts};
 use crate::pass::{Pass, Switches};
 use crate::plan::{Plan, run_pass};
 use crate::world::World;
+
+/// What holds for the whole cluster at one time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conditions {
+    /// The time that the next pass reckons with.
+    pub as_of_ms: Millis,
+    /// When the cluster's first broker registered.
+    pub first_registered_ms: Millis,
+    /// When the present load manager was elected.
+    pub elected_at_ms: Millis,
+    /// An operator paused placement.
+    pub paused: bool,
+    /// Placement policy.
+    pub policy: Policy,
+}
 
 /// A snapshot with the facts that every pass needs. A change costs what changed, and so does the
 /// next pass: it plans exactly what [`crate::plan`] would plan for the same snapshot.
@@ -36,14 +53,58 @@ impl Planner {
 
     /// Plans one pass.
     pub fn plan(&self) -> Plan {
-        let kept = HeldFacts::Kept(&self.facts);
-        let world = World::of(kept, &self.snapshot, &self.snapshot.policy);
-        run_pass(Pass::of(world, Switches { stream_tiers: true }))
+        run_pass(Pass::of(self.world(), Switches { stream_tiers: true }))
+    }
+
+    /// How even the cluster is, without a row for each stream: on large clusters those are many.
+    pub fn overview(&self) -> Balance {
+        overview(&self.world())
+    }
+
+    fn world(&self) -> World<'_> {
+        World::of(HeldFacts::Kept(&self.facts), &self.snapshot, &self.snapshot.policy)
     }
 
     /// The time that the next pass reckons with.
     pub fn set_time(&mut self, as_of_ms: Millis) {
         self.snapshot.as_of_ms = as_of_ms;
+    }
+
+    /// What holds for the whole cluster.
+    pub fn set_conditions(&mut self, conditions: Conditions) {
+        self.snapshot.as_of_ms = conditions.as_of_ms;
+        self.snapshot.first_registered_ms = conditions.first_registered_ms;
+        self.snapshot.elected_at_ms = conditions.elected_at_ms;
+        self.snapshot.paused = conditions.paused;
+        self.snapshot.policy = conditions.policy;
+    }
+
+    /// Finished moves, oldest first.
+    pub fn set_history(&mut self, history: Vec<HistoryEntry>) {
+        self.snapshot.history = history;
+    }
+
+    /// A broker is now as `view` says, its load report included. A broker that was not listed costs
+    /// as much as a new planner.
+    pub fn set_broker(&mut self, broker: &BrokerId, view: BrokerView) {
+        let listed = self.snapshot.brokers.contains_key(broker);
+        let at = self.facts.broker_named(broker).filter(|_| listed);
+        match at {
+            Some(at) => {
+                self.facts.report_load(at, view.load.as_ref());
+                self.snapshot.brokers.insert(broker.clone(), view);
+            }
+            None => self.alter(|snapshot| {
+                snapshot.brokers.insert(broker.clone(), view);
+            }),
+        }
+    }
+
+    /// A broker's registration was last seen then. An unknown broker is passed over.
+    pub fn set_last_seen(&mut self, broker: &BrokerId, last_seen_ms: Millis) {
+        if let Some(view) = self.snapshot.brokers.get_mut(broker) {
+            view.last_seen_ms = last_seen_ms;
+        }
     }
 
     /// A shard is now held as `next` says, or by nobody. A shard of no stream is passed over.

@@ -1,8 +1,8 @@
 //! One family of records: every key under one prefix, decoded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_coordination::Revision;
+use evenkeel_coordination::{Entry, Revision};
 use serde::de::DeserializeOwned;
 
 use super::Source;
@@ -60,6 +60,13 @@ impl<T: Record> Cell<T> {
         }
     }
 
+    fn id(&self) -> Option<&T::Id> {
+        match self {
+            Self::Readable(stored) => Some(&stored.id),
+            Self::Unreadable { id, .. } => id.as_ref(),
+        }
+    }
+
     fn revision(&self) -> Revision {
         match self {
             Self::Readable(stored) => stored.revision,
@@ -74,11 +81,22 @@ pub(crate) struct Family<T: Record> {
     prefix: String,
     cells: BTreeMap<String, Cell<T>>,
     index: BTreeMap<T::Id, String>,
+    /// Keys of the records that cannot be read.
+    unreadable: BTreeSet<String>,
+    /// Subjects whose records changed since somebody last asked.
+    changed: BTreeSet<T::Id>,
 }
 
 impl<T: Record> Family<T> {
     pub(super) fn new(name: &'static str, prefix: String) -> Self {
-        Self { name, prefix, cells: BTreeMap::new(), index: BTreeMap::new() }
+        Self {
+            name,
+            prefix,
+            cells: BTreeMap::new(),
+            index: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            changed: BTreeSet::new(),
+        }
     }
 
     /// The readable records, in key order.
@@ -95,6 +113,11 @@ impl<T: Record> Family<T> {
             Cell::Readable(stored) => Some(stored),
             Cell::Unreadable { .. } => None,
         }
+    }
+
+    /// The subjects of all records, readable or not.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &T::Id> {
+        self.index.keys()
     }
 
     /// Whether there is a record of `id`, readable or not.
@@ -115,15 +138,24 @@ impl<T: Record> Family<T> {
 
     /// The subjects of records that cannot be read.
     pub(crate) fn unreadable_ids(&self) -> impl Iterator<Item = &T::Id> {
-        self.cells.values().filter_map(|cell| match cell {
-            Cell::Readable(_) => None,
-            Cell::Unreadable { id, .. } => id.as_ref(),
-        })
+        self.unreadable.iter().filter_map(|key| self.cells.get(key)?.id())
+    }
+
+    /// The subjects whose records were written or deleted since the last call.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<T::Id> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn forget_id(&mut self, gone: Cell<T>) {
+        if let Some(id) = gone.id() {
+            self.index.remove(id);
+            self.changed.insert(id.clone());
+        }
     }
 
     /// How many records are readable.
     pub(crate) fn count(&self) -> usize {
-        self.iter().count()
+        self.cells.len() - self.unreadable.len()
     }
 }
 
@@ -131,7 +163,10 @@ impl<T: Record> Family<T> {
 pub(super) trait AnyFamily {
     fn name(&self) -> &'static str;
     fn prefix(&self) -> &str;
+    /// Takes in everything that is under the prefix; tells whether something changed.
     fn refresh(&mut self, source: &dyn Source) -> bool;
+    /// Takes in what is under one key, or that nothing is; tells whether that is new.
+    fn take_in(&mut self, key: &str, entry: Option<&Entry>) -> bool;
     fn unreadable(&self) -> Vec<&Unreadable>;
 }
 
@@ -146,61 +181,46 @@ impl<T: Record> AnyFamily for Family<T> {
 
     fn refresh(&mut self, source: &dyn Source) -> bool {
         let mut changed = false;
-        let mut old = std::mem::take(&mut self.cells).into_iter().peekable();
-        let mut cells = BTreeMap::new();
-        for entry in source.under(&self.prefix) {
-            // Both sides are in key order: what is passed over was deleted.
-            while let Some((_, gone)) = old.next_if(|(key, _): &(String, Cell<T>)| *key < entry.key)
-            {
-                changed = true;
-                drop_index(&mut self.index, &gone);
-            }
-            let kept = old.next_if(|(key, _)| *key == entry.key);
-            if let Some((key, cell)) = kept.filter(|(_, c)| c.revision() == entry.mod_revision) {
-                cells.insert(key, cell);
-                continue;
-            }
-            changed = true;
-            let cell: Cell<T> =
-                Cell::decode(&self.prefix, &entry.key, &entry.value, entry.mod_revision);
-            match &cell {
-                Cell::Readable(stored) => {
-                    self.index.insert(stored.id.clone(), entry.key.clone());
-                }
-                Cell::Unreadable { id, fault, .. } => {
-                    tracing::warn!(key = %fault.key, detail = %fault.detail, "record cannot be read and is left out");
-                    if let Some(id) = id {
-                        self.index.insert(id.clone(), entry.key.clone());
-                    }
-                }
-            }
-            cells.insert(entry.key.clone(), cell);
+        let mut gone: BTreeSet<String> = self.cells.keys().cloned().collect();
+        let prefix = self.prefix.clone();
+        for entry in source.under(&prefix) {
+            gone.remove(&entry.key);
+            changed |= self.take_in(&entry.key, Some(entry));
         }
-        for (_, gone) in old {
-            changed = true;
-            drop_index(&mut self.index, &gone);
+        for key in gone {
+            changed |= self.take_in(&key, None);
         }
-        self.cells = cells;
         changed
     }
 
+    fn take_in(&mut self, key: &str, entry: Option<&Entry>) -> bool {
+        let revision = |cell: &Cell<T>| cell.revision();
+        if self.cells.get(key).map(revision) == entry.map(|e| e.mod_revision) {
+            return false;
+        }
+        if let Some(gone) = self.cells.remove(key) {
+            self.unreadable.remove(key);
+            self.forget_id(gone);
+        }
+        let Some(entry) = entry else { return true };
+        let cell: Cell<T> = Cell::decode(&self.prefix, key, &entry.value, entry.mod_revision);
+        if let Cell::Unreadable { fault, .. } = &cell {
+            tracing::warn!(key = %fault.key, detail = %fault.detail, "record cannot be read and is left out");
+            self.unreadable.insert(key.to_owned());
+        }
+        if let Some(id) = cell.id() {
+            self.index.insert(id.clone(), key.to_owned());
+            self.changed.insert(id.clone());
+        }
+        self.cells.insert(key.to_owned(), cell);
+        true
+    }
+
     fn unreadable(&self) -> Vec<&Unreadable> {
-        let faults = self.cells.values().filter_map(|cell| match cell {
+        let faults = self.unreadable.iter().filter_map(|key| match self.cells.get(key)? {
             Cell::Readable(_) => None,
             Cell::Unreadable { fault, .. } => Some(fault),
         });
         faults.collect()
-    }
-}
-
-fn drop_index<T: Record>(index: &mut BTreeMap<T::Id, String>, gone: &Cell<T>) {
-    match gone {
-        Cell::Readable(stored) => {
-            index.remove(&stored.id);
-        }
-        Cell::Unreadable { id: Some(id), .. } => {
-            index.remove(id);
-        }
-        Cell::Unreadable { id: None, .. } => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_coordination::{Entry, Revision};
+use evenkeel_coordination::{Entry, Mark, Revision};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{BrokerId, Lifecycle, NodeRecord};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ use crate::records::{Records, Source};
 pub(crate) struct Stock {
     entries: BTreeMap<String, Entry>,
     revision: Revision,
+    /// Every key written or deleted, in order.
+    written: Vec<String>,
 }
 
 impl Stock {
@@ -24,6 +26,7 @@ impl Stock {
     pub(crate) fn put_bytes(&mut self, key: &str, value: Vec<u8>) {
         self.revision += 1;
         let revision = self.revision;
+        self.written.push(key.to_owned());
         let created = self.entries.get(key).map_or(revision, |e| e.create_revision);
         let entry = Entry {
             key: key.to_owned(),
@@ -37,6 +40,7 @@ impl Stock {
 
     pub(crate) fn delete(&mut self, key: &str) {
         self.revision += 1;
+        self.written.push(key.to_owned());
         self.entries.remove(key);
     }
 
@@ -58,6 +62,20 @@ impl Stock {
 impl Source for Stock {
     fn revision(&self) -> Revision {
         self.revision
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    fn mark(&self) -> Mark {
+        self.written.len() as Mark
+    }
+
+    fn changed_since(&self, mark: Mark) -> Option<Vec<&str>> {
+        // Every other time it cannot tell, so that both ways are taken.
+        let keys = self.written.get(mark as usize..)?;
+        (self.revision % 2 == 0).then(|| keys.iter().map(String::as_str).collect())
     }
 
     fn under<'a>(&'a self, prefix: &'a str) -> Box<dyn Iterator<Item = &'a Entry> + 'a> {

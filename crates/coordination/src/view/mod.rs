@@ -4,6 +4,7 @@ mod cursor;
 #[cfg(test)]
 mod cursor_tests;
 mod feed;
+mod journal;
 mod level;
 mod shared;
 mod state;
@@ -17,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
+pub use journal::Mark;
 pub use state::{Change, ViewState};
 
 use crate::{Revision, Store};

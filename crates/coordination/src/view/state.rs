@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::journal::{Journal, Mark};
 use crate::store::prefix_end;
 use crate::{Entry, Listing, Revision};
 
@@ -23,6 +24,7 @@ pub struct ViewState {
     entries: BTreeMap<String, Entry>,
     /// The revision each watch has come to; 0 before its first listing.
     reached: Vec<Revision>,
+    journal: Journal,
 }
 
 /// What a listing changed.
@@ -35,7 +37,7 @@ pub(super) struct Difference {
 
 impl ViewState {
     pub(super) fn new(feeds: usize) -> Self {
-        Self { entries: BTreeMap::new(), reached: vec![0; feeds] }
+        Self { reached: vec![0; feeds], ..Self::default() }
     }
 
     /// The revision that the map shows; the lowest of its watches'. 0 before the first listing.
@@ -54,6 +56,17 @@ impl ViewState {
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
             .map(|(_, entry)| entry)
             .take_while(move |entry| entry.key.starts_with(prefix))
+    }
+
+    /// This moment, for [`Self::changed_since`].
+    pub fn mark(&self) -> Mark {
+        self.journal.mark()
+    }
+
+    /// The keys that changed since a mark, one that changed often more than once; none if too much
+    /// did to remember.
+    pub fn changed_since(&self, mark: Mark) -> Option<impl Iterator<Item = &str>> {
+        self.journal.since(mark)
     }
 
     /// How many keys there are.
@@ -83,7 +96,24 @@ impl ViewState {
         revision: Revision,
     ) -> Vec<Change> {
         self.reach(feed, revision);
-        changes.into_iter().filter(|change| self.apply_one(change)).collect()
+        changes
+            .into_iter()
+            .filter(|change| {
+                let changed = self.apply_one(change);
+                if changed {
+                    self.note(change);
+                }
+                changed
+            })
+            .collect()
+    }
+
+    fn note(&mut self, change: &Change) {
+        match change {
+            Change::Put(entry) => self.journal.note(&entry.key),
+            Change::Delete { key, .. } => self.journal.note(key),
+            Change::Reset => self.journal.forget(),
+        }
     }
 
     fn apply_one(&mut self, change: &Change) -> bool {
@@ -119,6 +149,7 @@ impl ViewState {
         for (prefix, listing) in prefixes.iter().zip(listings) {
             self.replace_prefix(prefix, listing, reached, &mut difference);
         }
+        difference.changes.iter().for_each(|change| self.note(change));
         difference
     }
 

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use evenkeel_model::{BrokerId, BrokerView, Lifecycle, Millis, Role, ShardKey, Snapshot};
 use serde::Serialize;
 
-use super::{ago, remedy};
+use super::ago;
+use super::remedy::Remedies;
 use crate::decision::{Decision, ShardDecision};
 use crate::plan::plan;
 
@@ -85,6 +86,7 @@ pub struct BrokerExplanation {
 pub fn explain_broker(snapshot: &Snapshot, broker: &BrokerId) -> Option<BrokerExplanation> {
     let view = snapshot.brokers.get(broker)?;
     let plan = plan(snapshot);
+    let remedies = Remedies::new(snapshot);
     let decisions: BTreeMap<&ShardKey, &ShardDecision> =
         plan.decisions.iter().map(|d| (&d.shard, d)).collect();
     let mut named_by = RoleCounts::default();
@@ -98,7 +100,7 @@ pub fn explain_broker(snapshot: &Snapshot, broker: &BrokerId) -> Option<BrokerEx
             Role::Joining => named_by.joining += 1,
         }
         let decision = decisions.get(shard).map(|d| &d.decision);
-        let remedy = decision.and_then(|d| remedy::of(snapshot, shard, d));
+        let remedy = decision.and_then(|d| remedies.of(shard, d));
         shards.push(NamingShard {
             shard: shard.clone(),
             role,

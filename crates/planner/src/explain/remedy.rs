@@ -15,19 +15,52 @@ pub(super) struct Remedy {
     pub(super) change: String,
 }
 
-/// Nothing has to change for a write, or where nothing is decided.
-pub(super) fn of(s: &Snapshot, shard: &ShardKey, decision: &Decision) -> Option<Remedy> {
-    let about = About { s, assignment: s.assignments.get(shard), shard };
-    let (since_ms, change) = match decision {
-        Decision::Write(_) => return None,
-        Decision::Wait(waiting) => (about.since(waiting.on), about.wait(waiting.on)),
-        Decision::Refuse(refusal) => (about.since_leaving(), about.refusal(refusal.because)),
-    };
-    Some(Remedy { since_ms, change })
+/// Remedies for the shards of one snapshot.
+pub(super) struct Remedies<'a> {
+    s: &'a Snapshot,
+    /// Who has the slots.
+    flights: String,
+}
+
+impl<'a> Remedies<'a> {
+    pub(super) fn new(s: &'a Snapshot) -> Self {
+        Self { s, flights: flights(s) }
+    }
+
+    /// Nothing has to change for a write.
+    pub(super) fn of(&self, shard: &ShardKey, decision: &Decision) -> Option<Remedy> {
+        let s = self.s;
+        let about =
+            About { s, flights: &self.flights, assignment: s.assignments.get(shard), shard };
+        let (since_ms, change) = match decision {
+            Decision::Write(_) => return None,
+            Decision::Wait(waiting) => (about.since(waiting.on), about.wait(waiting.on)),
+            Decision::Refuse(refusal) => (about.since_leaving(), about.refusal(refusal.because)),
+        };
+        Some(Remedy { since_ms, change })
+    }
+}
+
+fn flights(s: &Snapshot) -> String {
+    let (mut names, mut count) = (Vec::new(), 0);
+    for assignment in s.assignments.values().filter(|a| a.is_moving()) {
+        count += 1;
+        if names.len() < NAMED {
+            names.push(assignment.shard.to_string());
+        }
+    }
+    let listed = names.join(", ");
+    match count {
+        0 => "the next pass gives what there is to others".to_owned(),
+        1 => format!("{listed} is under way"),
+        n if n > NAMED => format!("{listed} and {} more are under way", n - NAMED),
+        _ => format!("{listed} are under way"),
+    }
 }
 
 struct About<'a> {
     s: &'a Snapshot,
+    flights: &'a str,
     shard: &'a ShardKey,
     assignment: Option<&'a Assignment>,
 }
@@ -80,18 +113,6 @@ impl About<'_> {
         if names.is_empty() { "the lost broker".to_owned() } else { names.join(" and ") }
     }
 
-    /// Who has the slots.
-    fn flights(&self) -> String {
-        let moving = || self.s.assignments.values().filter(|a| a.is_moving());
-        let names: Vec<String> = moving().take(NAMED).map(|a| a.shard.to_string()).collect();
-        match moving().count() {
-            0 => "the next pass gives what there is to others".to_owned(),
-            n if n > NAMED => format!("{} and {} more are under way", names.join(", "), n - NAMED),
-            1 => format!("{} is under way", names.join(", ")),
-            _ => format!("{} are under way", names.join(", ")),
-        }
-    }
-
     fn wait(&self, on: WaitingOn) -> String {
         let policy = &self.s.policy;
         match on {
@@ -111,13 +132,11 @@ impl About<'_> {
             WaitingOn::MoveSlots => format!(
                 "a move or a repair ends ({}), or moves_max_concurrent ({}) or \
                  repairs_max_concurrent ({}) is raised",
-                self.flights(),
-                policy.moves_max_concurrent,
-                policy.repairs_max_concurrent
+                self.flights, policy.moves_max_concurrent, policy.repairs_max_concurrent
             ),
             WaitingOn::BrokerSlots => format!(
                 "a copy at the broker ends ({}), or moves_max_per_node ({}) is raised",
-                self.flights(),
+                self.flights,
                 policy.moves_max_per_node.map_or("none".to_owned(), |max| max.to_string())
             ),
             WaitingOn::Paused => "an operator resumes placement".to_owned(),

@@ -7,7 +7,7 @@ use evenkeel_model::{
 };
 use serde::Serialize;
 
-use super::remedy::{self, Remedy};
+use super::remedy::{Remedies, Remedy};
 use super::{ago, span};
 use crate::decision::ShardDecision;
 use crate::pass::{Pass, Switches};
@@ -64,7 +64,7 @@ pub fn explain(snapshot: &Snapshot, shard: &ShardKey) -> Option<Explanation> {
     let pass = Pass::new(snapshot, &snapshot.policy, Switches { stream_tiers: true });
     let at = pass.world.shard_named(shard)?;
     let decision = plan(snapshot).decisions.into_iter().find(|d| d.shard == *shard);
-    let remedy = decision.as_ref().and_then(|d| remedy::of(snapshot, shard, &d.decision));
+    let remedy = decision.as_ref().and_then(|d| Remedies::new(snapshot).of(shard, &d.decision));
     let about = About { snapshot, pass, at, assignment: snapshot.assignments.get(shard), shard };
     let mut candidates: Vec<Candidate> = snapshot
         .brokers

@@ -1,9 +1,14 @@
 //! How even the cluster is: scores, classes, leaders per stream and in total, missing replicas.
 
+mod leaders;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_model::{BrokerId, Snapshot, Strategy, StreamKey};
 use serde::Serialize;
+
+pub use leaders::StreamLeaders;
 
 use crate::phases::rebalance::WORTH;
 use crate::phases::spread::Reach;
@@ -33,7 +38,7 @@ pub struct StreamBalance {
     /// The stream.
     pub stream: StreamKey,
     /// Per active broker, zeros included.
-    pub leaders: BTreeMap<BrokerId, u32>,
+    pub leaders: StreamLeaders,
     /// Whether no broker is more than one ahead of another, each counted beyond its part.
     pub level: bool,
 }
@@ -126,25 +131,37 @@ pub(crate) fn overview(world: &World<'_>) -> Balance {
 }
 
 fn streams(rules: &Rules<'_, '_>) -> Vec<StreamBalance> {
-    let Rules { world, tally, .. } = rules;
+    let world = rules.world;
     let active = &world.groups[0].targets;
+    let ids: Arc<[BrokerId]> =
+        active.iter().map(|b| world.brokers[*b as usize].id.clone()).collect();
     let one = |(at, facts): (usize, &crate::facts::StreamFacts)| {
-        let stream = at as Ord32;
-        let led = |b: Ord32| tally.of_stream(stream, b);
-        let excesses =
-            || world.groups[facts.group].targets.iter().map(|b| rules.excess(stream, *b));
-        let most = excesses().max_by(f64::total_cmp).unwrap_or(0.0);
-        let fewest = excesses().min_by(f64::total_cmp).unwrap_or(0.0);
+        let row = rules.tally.stream_row(at as Ord32);
+        let place =
+            |(b, count): &(Ord32, u32)| Some((active.binary_search(b).ok()? as u32, *count));
         StreamBalance {
             stream: facts.key.clone(),
-            leaders: active
-                .iter()
-                .map(|b| (world.brokers[*b as usize].id.clone(), led(*b)))
-                .collect(),
-            level: most - fewest <= WORTH,
+            leaders: StreamLeaders::new(ids.clone(), row.iter().filter_map(place).collect()),
+            level: is_level(rules, at as Ord32),
         }
     };
     world.facts.streams.iter().enumerate().map(one).collect()
+}
+
+/// Whether no broker is more than one ahead of another, each measured by its part.
+fn is_level(rules: &Rules<'_, '_>, stream: Ord32) -> bool {
+    let world = rules.world;
+    let targets = &world.groups[world.stream(stream).group].targets;
+    if world.policy.capacity_weighted {
+        let excesses = || targets.iter().map(|b| rules.excess(stream, *b));
+        let most = excesses().max_by(f64::total_cmp).unwrap_or(0.0);
+        return most - excesses().min_by(f64::total_cmp).unwrap_or(0.0) <= WORTH;
+    }
+    // With equal parts the counts tell, and those that lead none need not be looked at.
+    let row = rules.tally.stream_row(stream).iter();
+    let led = || row.clone().filter(|(b, _)| targets.binary_search(b).is_ok()).map(|(_, n)| *n);
+    let fewest = if led().count() < targets.len() { 0 } else { led().min().unwrap_or(0) };
+    f64::from(led().max().unwrap_or(0).saturating_sub(fewest)) <= WORTH
 }
 
 /// Counts over all placed shards.

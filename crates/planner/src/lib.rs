@@ -33,7 +33,9 @@ mod world;
 mod zones;
 
 pub use apply::{DEFAULT_PASSES, Stable, StableStep, apply, until_stable};
-pub use balance::{Balance, BrokerBalance, Ranked, Ranking, StreamBalance, balance, rank};
+pub use balance::{
+    Balance, BrokerBalance, Ranked, Ranking, StreamBalance, StreamLeaders, balance, rank,
+};
 pub use check::{Violation, check};
 pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,

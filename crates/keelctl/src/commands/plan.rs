@@ -5,15 +5,15 @@ mod reassign;
 mod tables;
 
 use clap::Args;
-use evenkeel_model::Snapshot;
-use evenkeel_planner::{self as planner, Balance, StableStep};
+use evenkeel_model::{Millis, Snapshot};
+use evenkeel_planner::{self as planner, Balance, ShardDecision, StableStep};
 use evenkeel_proto::admin::{PlanRequest, SnapshotRequest};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::Global;
 use crate::failure::input;
-use crate::output::{Format, emit, emit_large};
+use crate::output::{Format, emit, emit_large, emit_whole};
 use crate::{Failure, input as files};
 
 use objective::{Objective, tolerance};
@@ -95,12 +95,20 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
     if reassign {
         return reassign::print(&snapshot, &reassign::once_done(&snapshot, &plan));
     }
-    let document = json!({
-        "as_of_ms": plan.as_of_ms,
-        "decisions": plan.decisions,
-        "balance": planner::balance(&snapshot),
-    });
-    emit(global.output, &document, tables::decisions)
+    let document = OnePass {
+        as_of_ms: plan.as_of_ms,
+        decisions: &plan.decisions,
+        balance: planner::balance(&snapshot),
+    };
+    let screen = || tables::decisions(&json!({ "decisions": plan.decisions }));
+    emit_whole(global.output, &document, screen)
+}
+
+#[derive(Serialize)]
+struct OnePass<'a> {
+    as_of_ms: Millis,
+    decisions: &'a [ShardDecision],
+    balance: Balance,
 }
 
 /// The live cluster's snapshot, for what is planned here.

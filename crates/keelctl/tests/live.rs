@@ -265,6 +265,12 @@ fn settings(cluster: &Cluster) {
 }
 
 fn drains(cluster: &Cluster) {
+    let dry = cluster.json(&["drain", "b2", "--dry-run"], "");
+    assert_eq!(
+        (&dry["emptied"][0]["broker"], &dry["changes"]),
+        (&json!("b2"), &json!(["drain b2"]))
+    );
+    cluster.refused(&["drain", "b9", "--dry-run"], 2, "error: there is no broker b9");
     let drained = cluster.keelctl(&["drain", "b2", "--wait", "-o", "json"], "");
     let told = String::from_utf8_lossy(&drained.stderr);
     assert_eq!(drained.status.code(), Some(0), "{told}");

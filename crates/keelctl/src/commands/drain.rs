@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
+use evenkeel_planner::Change;
 use evenkeel_proto::admin::{
     ActivateBrokerRequest, DrainBrokerRequest, DrainProgress, WatchDrainRequest,
 };
 use serde_json::{Value, json};
 
+use super::whatif;
 use crate::admin::Admin;
 use crate::cli::Global;
+use crate::failure::input;
 use crate::output::{cell, cells, emit, note, table};
 use crate::{Failure, document};
 
@@ -28,10 +31,17 @@ pub(crate) struct Options {
     /// Take the drain back instead.
     #[arg(long, conflicts_with = "wait")]
     cancel: bool,
+    /// Only tell what it would do: moves, bytes, time, what stands in the way.
+    #[arg(long, conflicts_with_all = ["wait", "cancel"])]
+    dry_run: bool,
 }
 
 /// Begins a drain and, if asked to, stays until it is done.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure> {
+    if options.dry_run {
+        let broker = options.broker.parse().map_err(input)?;
+        return whatif::on_live(global, Change::Drain(broker)).await;
+    }
     let admin = global.admin()?;
     let broker = options.broker.as_str();
     if options.cancel {

@@ -76,6 +76,14 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
     print(global.output, answer, options.moves)
 }
 
+/// What one change of the live cluster would do.
+pub(crate) async fn on_live(global: &Global, change: Change) -> Result<(), Failure> {
+    let snapshot = live_snapshot(global).await?;
+    let terms = Terms { max_passes: DEFAULT_PASSES, rate_bytes_per_second: None };
+    let answer = what_if(&snapshot, &[change], terms).map_err(input)?;
+    print(global.output, answer, false)
+}
+
 fn print(format: Format, mut answer: WhatIf, moves: bool) -> Result<(), Failure> {
     if !moves {
         answer.steps.clear();

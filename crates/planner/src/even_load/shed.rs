@@ -50,16 +50,16 @@ impl Evening<'_> {
         }
         let room = board.high - board.load(board.lowest()?);
         let most = room.min(has - board.low);
+        let excess = has - board.high;
         let goes = |piece: &Piece| board.taker(*piece, from).is_some();
-        let enough = || {
-            board.at_least(from, has - board.high).take_while(|p| board.size(*p) <= most).find(goes)
-        };
         let heaviest = || board.at_most(from, most).find(goes);
-        // A broker of few large pieces may have to fall below.
+        let enough = |piece: &Piece| board.size(*piece) >= excess;
         let lightest =
-            || board.at_least(from, most).take_while(|p| board.size(*p) <= room).find(goes);
-        let light = if heavy { None } else { enough() };
-        let piece = light.or_else(heaviest).or_else(lightest)?;
+            || board.at_least(from, excess).take_while(|p| board.size(*p) <= room).find(goes);
+        let piece = match heavy {
+            true => heaviest().filter(enough).or_else(lightest).or_else(heaviest)?,
+            false => lightest().or_else(heaviest)?,
+        };
         Some(Offer { bits: board.size(piece).to_bits(), from: std::cmp::Reverse(from), piece })
     }
 }

@@ -7,13 +7,16 @@ mod exchange;
 mod fill;
 mod loads;
 mod shed;
+mod trim;
+
+use std::collections::BTreeSet;
 
 use evenkeel_model::{BrokerId, Role, ShardKey, Snapshot};
 use serde::Serialize;
 
 pub use carry_out::apply_load_plan;
 
-use board::{Board, Replica};
+use board::{Board, Made};
 
 use crate::world::{Ord32, World};
 
@@ -61,11 +64,12 @@ pub struct LoadPlan {
 pub fn even_load(snapshot: &Snapshot, tolerance_percent: f64, aim: LoadAim) -> LoadPlan {
     let world = World::new(snapshot, &snapshot.policy);
     let board = Board::new(&world, (tolerance_percent / 100.0).max(0.0));
+    let empty: BTreeSet<Ord32> = board.active().filter(|b| board.is_empty(*b)).collect();
     let needy = match aim {
-        LoadAim::BothSides => board.active().collect::<Vec<_>>(),
-        LoadAim::FewestMoves => board.active().filter(|b| board.is_empty(*b)).collect(),
+        LoadAim::BothSides => board.active().collect(),
+        LoadAim::FewestMoves => empty.clone(),
     };
-    let mut evening = Evening { board, needy, aim };
+    let mut evening = Evening { board, aim, needy, empty };
     // An exchange can make room for what did not fit before.
     loop {
         evening.shed();
@@ -74,15 +78,18 @@ pub fn even_load(snapshot: &Snapshot, tolerance_percent: f64, aim: LoadAim) -> L
             break;
         }
     }
+    evening.trim();
     evening.plan()
 }
 
 /// The moves found so far, and what is still to be reached.
 struct Evening<'w> {
     board: Board<'w>,
-    /// Brokers that must not end below the tolerance.
-    needy: Vec<Ord32>,
     aim: LoadAim,
+    /// Brokers that must not end below the tolerance.
+    needy: BTreeSet<Ord32>,
+    /// Brokers that carried nothing at first.
+    empty: BTreeSet<Ord32>,
 }
 
 impl Evening<'_> {
@@ -99,12 +106,17 @@ impl Evening<'_> {
 
     fn plan(self) -> LoadPlan {
         let board = &self.board;
-        let name = |(replica, from, to): (Replica, Ord32, Ord32)| LoadMove {
-            shard: board.world.key(replica.shard),
-            from: board.world.brokers[from as usize].id.clone(),
-            to: board.world.brokers[to as usize].id.clone(),
-            role: if replica.leads { Role::Leader } else { Role::Follower },
-            load: replica.size,
+        let id = |b: Ord32| board.world.brokers[b as usize].id.clone();
+        let name = |number| {
+            let Made { piece, from, to, .. } = board.made(number);
+            let replica = board.replica(piece);
+            LoadMove {
+                shard: board.world.key(replica.shard),
+                from: id(from),
+                to: id(to),
+                role: if replica.leads { Role::Leader } else { Role::Follower },
+                load: replica.size,
+            }
         };
         let moves: Vec<LoadMove> = board.moves().map(name).collect();
         let over_mean = |broker: Option<Ord32>| match broker {

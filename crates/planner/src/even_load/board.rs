@@ -38,7 +38,21 @@ pub(super) struct Board<'w> {
     gone: Vec<bool>,
     /// Active brokers by load.
     order: BTreeSet<(u64, Ord32)>,
-    moves: Vec<(Piece, Ord32, Ord32)>,
+    moves: Vec<Made>,
+    /// Per broker the moves to it, the lightest first.
+    taken: Vec<Vec<usize>>,
+}
+
+/// A move, by its number.
+pub(super) type MoveNumber = usize;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Made {
+    pub(super) piece: Piece,
+    pub(super) from: Ord32,
+    pub(super) to: Ord32,
+    /// It was taken back.
+    undone: bool,
 }
 
 /// Loads are not negative, so their bits are in their order.
@@ -88,6 +102,7 @@ impl<'w> Board<'w> {
             gone: Vec::new(),
             order,
             moves: Vec::new(),
+            taken: vec![Vec::new(); brokers],
         };
         board.lay_out(&sizes, &counts);
         board
@@ -222,6 +237,45 @@ impl<'w> Board<'w> {
 
     /// Moves a piece.
     pub(super) fn go(&mut self, piece: Piece, from: Ord32, to: Ord32) {
+        self.moves.push(Made { piece, from, to, undone: true });
+        self.give(self.moves.len() - 1);
+    }
+
+    /// Makes a move that is not made, or was taken back.
+    pub(super) fn give(&mut self, number: MoveNumber) {
+        let Made { piece, from, to, .. } = self.moves[number];
+        self.shift(piece, from, to);
+        self.gone[piece] = true;
+        self.moves[number].undone = false;
+        self.note_taken(number);
+    }
+
+    pub(super) fn take_back(&mut self, number: MoveNumber) {
+        let Made { piece, from, to, .. } = self.moves[number];
+        self.shift(piece, to, from);
+        self.gone[piece] = false;
+        self.moves[number].undone = true;
+        self.taken[to as usize].retain(|kept| *kept != number);
+    }
+
+    /// Lets a move end elsewhere.
+    pub(super) fn redirect(&mut self, number: MoveNumber, to: Ord32) {
+        let Made { piece, to: was, .. } = self.moves[number];
+        self.shift(piece, was, to);
+        self.taken[was as usize].retain(|kept| *kept != number);
+        self.moves[number].to = to;
+        self.note_taken(number);
+    }
+
+    fn note_taken(&mut self, number: MoveNumber) {
+        let Made { piece, to, .. } = self.moves[number];
+        let size = self.size(piece);
+        let taken = &self.taken[to as usize];
+        let at = taken.partition_point(|kept| self.size(self.moves[*kept].piece) < size);
+        self.taken[to as usize].insert(at, number);
+    }
+
+    fn shift(&mut self, piece: Piece, from: Ord32, to: Ord32) {
         let Replica { size, shard, .. } = self.replicas[piece];
         for (broker, by) in [(from, -size), (to, size)] {
             let load = self.loads[broker as usize];
@@ -239,12 +293,19 @@ impl<'w> Board<'w> {
                 *member = to;
             }
         }
-        self.gone[piece] = true;
-        self.moves.push((piece, from, to));
     }
 
-    /// The moves in the order they were made: what, from where, to where.
-    pub(super) fn moves(&self) -> impl Iterator<Item = (Replica, Ord32, Ord32)> + '_ {
-        self.moves.iter().map(|(piece, from, to)| (self.replicas[*piece], *from, *to))
+    pub(super) fn made(&self, number: MoveNumber) -> Made {
+        self.moves[number]
+    }
+
+    /// The moves to a broker, the lightest first.
+    pub(super) fn taken(&self, broker: Ord32) -> &[MoveNumber] {
+        &self.taken[broker as usize]
+    }
+
+    /// The numbers of the moves, in the order they were made.
+    pub(super) fn moves(&self) -> impl Iterator<Item = MoveNumber> + '_ {
+        (0..self.moves.len()).filter(|number| !self.moves[*number].undone)
     }
 }

@@ -5,23 +5,23 @@ use super::{Evening, LoadAim};
 use crate::world::Ord32;
 
 impl Evening<'_> {
-    /// Every needy broker is brought up, by brokers that can spare it; for fewest moves, if it must
-    /// be, by any that carries more.
+    /// Every needy broker is brought up, for fewest moves by any broker that carries more, or else by
+    /// those that can spare it.
     pub(super) fn fill(&mut self) {
-        self.fill_above(self.board.low);
-        if self.aim == LoadAim::FewestMoves {
-            self.fill_above(0.0);
-        }
-    }
-
-    /// No giver falls below `floor`.
-    fn fill_above(&mut self, floor: f64) {
+        let floor = match self.aim {
+            LoadAim::BothSides => self.board.low,
+            LoadAim::FewestMoves => 0.0,
+        };
         let mut waiting: Vec<Ord32> =
             self.needy.iter().copied().filter(|b| self.board.is_under(*b)).collect();
         // The least loaded is last.
         waiting.sort_by(|a, b| self.board.load(*b).total_cmp(&self.board.load(*a)).then(b.cmp(a)));
         while let Some(to) = waiting.pop() {
-            let Some((piece, from)) = best_gift(&self.board, to, floor) else { continue };
+            // What several empty ones get too much is dealt among them afterwards.
+            let heavy = self.empty.len() > 1 && self.empty.contains(&to);
+            let enough = if heavy { None } else { lightest_enough(&self.board, to, floor) };
+            let gift = enough.or_else(|| heaviest(&self.board, to, floor));
+            let Some((piece, from)) = gift else { continue };
             self.board.go(piece, from, to);
             if self.board.is_under(to) {
                 let load = self.board.load(to);
@@ -32,36 +32,46 @@ impl Evening<'_> {
     }
 }
 
-/// The piece that helps a broker most, and who gives it: the lightest that is enough, or else the
-/// heaviest.
-fn best_gift(board: &Board<'_>, to: Ord32, floor: f64) -> Option<(Piece, Ord32)> {
-    let (lack, room) = (board.lack(to), board.high - board.load(to));
-    let mut enough: Option<(f64, Piece, Ord32)> = None;
-    let mut heaviest: Option<(f64, Piece, Ord32)> = None;
-    for from in board.active().rev().take_while(|b| board.load(*b) > board.load(to)) {
-        let gap = board.load(from) - board.load(to);
-        let spare = (board.load(from) - floor).min(room);
-        if enough.is_none() && heaviest.is_some_and(|(most, ..)| most >= spare) {
-            break;
-        }
-        let fits = |piece: &Piece| {
-            board.size(*piece) <= spare
-                && board.size(*piece) < gap
-                && board.may_move(*piece, from, to)
-        };
-        let least = enough.map_or(f64::INFINITY, |(least, ..)| least);
-        let lighter = board.at_least(from, lack).take_while(|p| board.size(*p) < least).find(fits);
-        if let Some(piece) = lighter {
-            enough = Some((board.size(piece), piece, from));
-        }
-        if enough.is_some() {
-            continue;
-        }
-        let most = heaviest.map_or(0.0, |(most, ..)| most);
-        let heavier = board.at_most(from, spare).take_while(|p| board.size(*p) > most).find(fits);
-        if let Some(piece) = heavier {
-            heaviest = Some((board.size(piece), piece, from));
-        }
+/// The lightest piece that is all a broker lacks, and who gives it without falling below `floor`.
+fn lightest_enough(board: &Board<'_>, to: Ord32, floor: f64) -> Option<(Piece, Ord32)> {
+    let mut best: Option<(Piece, Ord32)> = None;
+    for (from, spare) in givers(board, to, floor) {
+        let least = best.map_or(f64::INFINITY, |(piece, _)| board.size(piece));
+        let found = board
+            .at_least(from, board.lack(to))
+            .take_while(|piece| board.size(*piece) < least && board.size(*piece) <= spare)
+            .find(|piece| board.may_move(*piece, from, to));
+        best = found.map(|piece| (piece, from)).or(best);
     }
-    enough.or(heaviest).map(|(_, piece, from)| (piece, from))
+    best
+}
+
+/// The heaviest piece that a broker may take.
+fn heaviest(board: &Board<'_>, to: Ord32, floor: f64) -> Option<(Piece, Ord32)> {
+    let mut best: Option<(Piece, Ord32)> = None;
+    for (from, spare) in givers(board, to, floor) {
+        let most = best.map_or(0.0, |(piece, _)| board.size(piece));
+        let found = board
+            .at_most(from, spare)
+            .take_while(|piece| board.size(*piece) > most)
+            .find(|piece| board.may_move(*piece, from, to));
+        best = found.map(|piece| (piece, from)).or(best);
+    }
+    best
+}
+
+/// Brokers that carry more, the most loaded first, and what each may give: not so much that the two
+/// only change places.
+fn givers<'a>(
+    board: &'a Board<'_>,
+    to: Ord32,
+    floor: f64,
+) -> impl Iterator<Item = (Ord32, f64)> + 'a {
+    let has = board.load(to);
+    let room = board.high - has;
+    let spare = move |from: Ord32| {
+        let load = board.load(from);
+        (from, (load - floor).min(room).min((load - has) * (1.0 - 1e-9)))
+    };
+    board.active().rev().map(spare).take_while(|(_, spare)| *spare > 0.0)
 }

@@ -44,8 +44,8 @@ pub struct Description {
     pub notes: BTreeSet<String>,
 }
 
-/// Names of fields, those of Kafka and of its distributions.
-const FIELDS: [&str; 16] = [
+/// Names of Kafka's fields. Those of other distributions are noted and left out.
+const FIELDS: [&str; 14] = [
     "Topic",
     "TopicId",
     "PartitionCount",
@@ -60,8 +60,6 @@ const FIELDS: [&str; 16] = [
     "Removing Replicas",
     "Elr",
     "LastKnownElr",
-    "Offline",
-    "LiveObservers",
 ];
 
 /// Reads the whole text; every line that cannot be read is named.
@@ -322,6 +320,17 @@ Topic: orders\tTopicId: 3aTeLmv4RPKw5_TZf7LrDQ\tPartitionCount: 2\tReplicationFa
                       Adding Replicas: 4 Removing Replicas: 2";
         let t = &parse(moving).unwrap().topics["t"].partitions[&0];
         assert_eq!((&t.adding[..], &t.removing[..]), (&[4][..], &[2][..]));
+    }
+
+    #[test]
+    fn columns_of_other_distributions_are_noted() {
+        let text =
+            "Topic: t Partition: 0 Leader: 1 Replicas: 1,2 Isr: 1 Offline: 2 Observers: 3, 4";
+        let read = parse(text).unwrap();
+        assert_eq!(read.topics["t"].partitions[&0].replicas, [1, 2]);
+        let notes: Vec<&str> = read.notes.iter().map(String::as_str).collect();
+        let note = |column: &str| format!("column '{column}' is not known and is left out");
+        assert_eq!(notes, [note("Observers"), note("Offline")]);
     }
 
     fn faults(text: &str) -> Vec<String> {

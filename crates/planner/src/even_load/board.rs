@@ -56,7 +56,7 @@ pub(super) struct Made {
 }
 
 /// Loads are not negative, so their bits are in their order.
-fn bits(load: f64) -> u64 {
+pub(super) fn bits(load: f64) -> u64 {
     load.max(0.0).to_bits()
 }
 

@@ -1,17 +1,21 @@
 //! Brokers that carry too much give, the heaviest pieces first, to the least loaded that may take
 //! them.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Evening;
-use super::board::Piece;
+use super::board::{Piece, bits};
 use crate::world::Ord32;
 
-/// A piece to be given next, heavier ones first, then those of the first broker.
+/// A piece to be given next: first those of brokers that with their heavier pieces alone would be too
+/// high, then the heavier, then those of the most loaded broker.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Offer {
-    bits: u64,
-    from: std::cmp::Reverse<Ord32>,
+    unavoidable: bool,
+    size: u64,
+    load: u64,
+    from: Reverse<Ord32>,
     piece: Piece,
 }
 
@@ -23,10 +27,11 @@ impl Evening<'_> {
         let over: Vec<Ord32> = self.board.active().filter(|b| self.board.is_over(*b)).collect();
         let mut offers: BinaryHeap<Offer> =
             over.into_iter().filter_map(|from| self.offer(from, lack > 0.0)).collect();
-        while let Some(Offer { bits, from, .. }) = offers.pop() {
+        while let Some(offered) = offers.pop() {
+            let from = offered.from;
             // Others were served since: what is offered, and to whom, may have changed.
             let Some(offer) = self.offer(from.0, lack > 0.0) else { continue };
-            if offer.bits < bits && offers.peek().is_some_and(|next| next.bits > offer.bits) {
+            if offer < offered && offers.peek().is_some_and(|next| *next > offer) {
                 offers.push(offer);
                 continue;
             }
@@ -60,6 +65,13 @@ impl Evening<'_> {
             true => heaviest().filter(enough).or_else(lightest).or_else(heaviest)?,
             false => lightest().or_else(heaviest)?,
         };
-        Some(Offer { bits: board.size(piece).to_bits(), from: std::cmp::Reverse(from), piece })
+        let kept: f64 = board.at_least(from, board.size(piece)).map(|p| board.size(p)).sum();
+        Some(Offer {
+            unavoidable: kept > board.high,
+            size: bits(board.size(piece)),
+            load: bits(has),
+            from: Reverse(from),
+            piece,
+        })
     }
 }

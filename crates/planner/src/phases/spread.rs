@@ -4,7 +4,7 @@ use evenkeel_model::{MoveReason, ShardState};
 
 use crate::decision::{Step, WaitingOn};
 use crate::moves::{copy_target, start_follower_copy, wait_for_broker};
-use crate::pass::{Pass, resting};
+use crate::pass::{Pass, gave_up, resting};
 use crate::slots::Pool;
 use crate::world::{Group, NONE, Ord32, World};
 use crate::zones::span;
@@ -13,23 +13,31 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
     if pass.world.zones < 2 {
         return;
     }
-    let reach = Reach::new(&pass.world);
     let mut rooms = Rooms::new(pass);
-    for shard in 0..pass.world.shard_count() {
-        let world = &pass.world;
-        if !reach.is_crowded(world, shard)
-            || !pass.is_at_rest(shard)
-            || world.live_replicas(shard) < world.voters(shard).count()
-            || resting(world, shard).is_some()
-            || world.state(shard) != ShardState::Active
-        {
-            continue;
-        }
-        let Some(leaving) = sharing(world, shard) else { continue };
-        if rooms.has_any(world, shard) && exchange(pass, shard, leaving) {
+    for (_, shard, leaving) in in_turn(pass) {
+        if rooms.has_any(&pass.world, shard) && exchange(pass, shard, leaving) {
             rooms = Rooms::new(pass);
         }
     }
+}
+
+/// Crowded shards at rest, each with the follower to replace, those whose last move was given up
+/// behind the others.
+fn in_turn(pass: &Pass<'_>) -> Vec<(bool, Ord32, Ord32)> {
+    let world = &pass.world;
+    let reach = Reach::new(world);
+    let mut turn: Vec<(bool, Ord32, Ord32)> = (0..world.shard_count())
+        .filter(|shard| {
+            reach.is_crowded(world, *shard)
+                && pass.is_at_rest(*shard)
+                && world.live_replicas(*shard) == world.voters(*shard).count()
+                && resting(world, *shard).is_none()
+                && world.state(*shard) == ShardState::Active
+        })
+        .filter_map(|shard| Some((gave_up(world, shard), shard, sharing(world, shard)?)))
+        .collect();
+    turn.sort_unstable();
+    turn
 }
 
 /// How many zones the shards of each group could span.

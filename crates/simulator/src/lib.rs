@@ -11,6 +11,7 @@ mod faults;
 mod fleet;
 pub mod invariants;
 mod observer;
+mod refusals;
 mod run;
 mod scenario;
 pub mod traffic;

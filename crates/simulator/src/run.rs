@@ -16,6 +16,7 @@ use crate::faults::Trouble;
 use crate::fleet::Fleet;
 use crate::invariants::Invariants;
 use crate::observer::{Observer, Seen};
+use crate::refusals::Refusals;
 use crate::traffic::{Traffic, TrafficPlan};
 use crate::{Breach, Scenario};
 
@@ -45,6 +46,8 @@ pub struct Verdict {
     pub writes: BTreeMap<String, u64>,
     /// Invariants that did not hold.
     pub breaches: Vec<Breach>,
+    /// Rules that plans broke; the load managers did not write those.
+    pub refusals: Vec<String>,
     /// What was not whole when the recovery was over; empty if all is well.
     pub unsettled: Vec<String>,
     /// Virtual time from the last fault to whole and even.
@@ -62,7 +65,10 @@ pub struct Verdict {
 impl Verdict {
     /// Whether everything held.
     pub fn is_good(&self) -> bool {
-        self.breaches.is_empty() && self.unsettled.is_empty() && self.data_faults.is_empty()
+        self.breaches.is_empty()
+            && self.refusals.is_empty()
+            && self.unsettled.is_empty()
+            && self.data_faults.is_empty()
     }
 }
 
@@ -75,6 +81,7 @@ impl fmt::Display for Verdict {
         writeln!(f, "records: {} acknowledged", self.acknowledged)?;
         writeln!(f, "settled after: {:?}, spread {:?}", self.settled_after, self.spread)?;
         let breaches = self.breaches.iter().map(ToString::to_string);
+        let breaches = breaches.chain(self.refusals.clone());
         let all = breaches.chain(self.unsettled.clone()).chain(self.data_faults.clone());
         all.take(40).try_for_each(|line| writeln!(f, "WRONG: {line}"))
     }
@@ -91,7 +98,11 @@ impl Run {
         // Who of several waiters goes first is tokio's own choice, and must be the seed's.
         #[cfg(tokio_unstable)]
         builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&self.seed.to_le_bytes()));
-        builder.build()?.block_on(self.run())
+        let runtime = builder.build()?;
+        let refusals = Refusals::default();
+        let mut verdict = refusals.listen(|| runtime.block_on(self.run()))?;
+        verdict.refusals = refusals.take();
+        Ok(verdict)
     }
 
     async fn run(self) -> anyhow::Result<Verdict> {
@@ -123,6 +134,7 @@ impl Run {
             revisions: seen.revisions,
             writes: seen.writes.clone(),
             breaches: seen.breaches.clone(),
+            refusals: Vec::new(),
             unsettled: match settled {
                 Some(_) => Vec::new(),
                 None => left(&seen, &self.scenario, &live),

@@ -13,10 +13,10 @@ use crate::records::Records;
 
 pub(super) fn list(cluster: &Cluster) -> ListBrokersResponse {
     let brokers = cluster.observe(|records, snapshot| {
-        let ranking = evenkeel_planner::rank(&snapshot, snapshot.policy.assignment_strategy);
+        let ranking = evenkeel_planner::rank(snapshot, snapshot.policy.assignment_strategy);
         let one = |id: &BrokerId| {
             let score = ranking.rankings.iter().find(|r| r.broker == *id).map(|r| r.score);
-            describe(records, &snapshot, id, score)
+            describe(records, snapshot, id, score)
         };
         snapshot.brokers.keys().filter_map(one).collect()
     });
@@ -146,7 +146,7 @@ pub(super) async fn remove(
             );
             return Err(refuse(Reason::BrokerRunning, detail));
         }
-        let named: Vec<String> = naming(&snapshot, &broker).map(ToString::to_string).collect();
+        let named: Vec<String> = naming(snapshot, &broker).map(ToString::to_string).collect();
         if let Some(first) = named.first() {
             let count = named.len();
             let detail = format!("{count} shards name broker '{broker}', {first} among them");

@@ -23,18 +23,18 @@ pub(super) fn snapshot(cluster: &Cluster) -> Result<JsonDocument, Status> {
 pub(super) fn plan(cluster: &Cluster) -> Result<JsonDocument, Status> {
     gate::leading(cluster)?;
     cluster.observe(|_, snapshot| {
-        let plan = evenkeel_planner::plan(&snapshot);
+        let plan = evenkeel_planner::plan(snapshot);
         document(&json!({
             "as_of_ms": plan.as_of_ms,
             "decisions": plan.decisions,
-            "balance": evenkeel_planner::balance(&snapshot),
+            "balance": evenkeel_planner::balance(snapshot),
         }))
     })
 }
 
 pub(super) fn balance(cluster: &Cluster) -> Result<JsonDocument, Status> {
     gate::leading(cluster)?;
-    document(&cluster.observe(|_, snapshot| evenkeel_planner::balance(&snapshot)))
+    document(&cluster.observe(|_, snapshot| evenkeel_planner::balance(snapshot)))
 }
 
 pub(super) fn rank(cluster: &Cluster, request: &RankRequest) -> Result<JsonDocument, Status> {
@@ -49,7 +49,7 @@ pub(super) fn rank(cluster: &Cluster, request: &RankRequest) -> Result<JsonDocum
     };
     cluster.observe(|_, snapshot| {
         let strategy = asked.unwrap_or(snapshot.policy.assignment_strategy);
-        document(&evenkeel_planner::rank(&snapshot, strategy))
+        document(&evenkeel_planner::rank(snapshot, strategy))
     })
 }
 
@@ -59,13 +59,13 @@ pub(super) fn explain(cluster: &Cluster, request: &ExplainRequest) -> Result<Jso
     cluster.observe(|_, snapshot| {
         if subject.contains('/') {
             let shard: ShardKey = gate::parse("subject", subject)?;
-            return match evenkeel_planner::explain(&snapshot, &shard) {
+            return match evenkeel_planner::explain(snapshot, &shard) {
                 Some(explanation) => document(&explanation),
                 None => Err(gate::not_found("shard", &shard)),
             };
         }
         let broker: BrokerId = gate::parse("subject", subject)?;
-        match evenkeel_planner::explain_broker(&snapshot, &broker) {
+        match evenkeel_planner::explain_broker(snapshot, &broker) {
             Some(explanation) => document(&explanation),
             None => Err(gate::not_found("broker", &broker)),
         }

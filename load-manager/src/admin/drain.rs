@@ -73,8 +73,8 @@ fn wrong(broker: &BrokerId, lifecycle: Lifecycle, verb: &str, expected: &str) ->
 fn progress(cluster: &Cluster, broker: &BrokerId) -> Result<DrainProgress, Status> {
     cluster.observe(|records, snapshot| {
         let node = brokers::node(records, broker)?;
-        let plan = evenkeel_planner::plan(&snapshot);
-        Ok(describe(&snapshot, &plan, broker, node.lifecycle))
+        let plan = evenkeel_planner::plan(snapshot);
+        Ok(describe(snapshot, &plan, broker, node.lifecycle))
     })
 }
 

@@ -19,7 +19,7 @@ use crate::{pass, words};
 
 pub(super) fn list(cluster: &Cluster) -> ListMovesResponse {
     let moves = cluster.observe(|records, snapshot| {
-        let plan = evenkeel_planner::plan(&snapshot);
+        let plan = evenkeel_planner::plan(snapshot);
         let decisions = words::by_shard(&plan);
         let moving = snapshot.assignments.values().filter(|a| a.is_moving());
         let describe = |assignment: &Assignment| {
@@ -62,8 +62,8 @@ pub(super) async fn start(
     let leading = gate::leading(cluster)?;
     let _placing = cluster.placing.lock().await;
     let (prepared, zones_before, zones_after) = cluster.observe(|records, snapshot| {
-        known(records, &snapshot, &shard)?;
-        let planned = evenkeel_planner::operator_move(&snapshot, &shard, to.as_ref())
+        known(records, snapshot, &shard)?;
+        let planned = evenkeel_planner::operator_move(snapshot, &shard, to.as_ref())
             .map_err(|r| refused(&r))?;
         let prepared = prepare(cluster, records, &leading, &planned.decision)?;
         let zones = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -84,8 +84,8 @@ pub(super) async fn cancel(
     let leading = gate::leading(cluster)?;
     let _placing = cluster.placing.lock().await;
     let prepared = cluster.observe(|records, snapshot| {
-        known(records, &snapshot, &shard)?;
-        let planned = evenkeel_planner::cancel_move(&snapshot, &shard).map_err(|r| refused(&r))?;
+        known(records, snapshot, &shard)?;
+        let planned = evenkeel_planner::cancel_move(snapshot, &shard).map_err(|r| refused(&r))?;
         prepare(cluster, records, &leading, &planned)
     })?;
     let assignment = Some((&prepared.write.next).into());

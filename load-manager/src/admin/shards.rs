@@ -77,7 +77,7 @@ pub(super) fn get(
         if !known {
             return Err(gate::not_found("shard", &shard));
         }
-        let explanation = evenkeel_planner::explain(&snapshot, &shard);
+        let explanation = evenkeel_planner::explain(snapshot, &shard);
         Ok(GetShardResponse {
             assignment: snapshot.assignments.get(&shard).map(Into::into),
             reports: snapshot.reports.get(&shard).into_iter().flatten().map(Into::into).collect(),

@@ -9,16 +9,16 @@ use crate::snapshot;
 
 pub(super) fn status(cluster: &Cluster) -> StatusResponse {
     cluster.observe(|records, snapshot| {
-        let plan = evenkeel_planner::plan(&snapshot);
-        let balance = evenkeel_planner::balance(&snapshot);
-        let figures = Figures::of(&snapshot, &plan);
+        let plan = evenkeel_planner::plan(snapshot);
+        let balance = evenkeel_planner::balance(snapshot);
+        let figures = Figures::of(snapshot, &plan);
         let leader = cluster.leader_record(records);
         let migrator = records.leaders.get(&"migrator".to_owned()).map(|l| &l.value);
         let paused = snapshot::is_paused(records, snapshot.as_of_ms);
         let paused_by = records.pause.get(&()).filter(|_| paused).map(|p| p.value.by.clone());
         let facts = checks::Facts {
             records,
-            snapshot: &snapshot,
+            snapshot,
             plan: &plan,
             balance: &balance,
             figures: &figures,

@@ -3,7 +3,7 @@
 
 mod random;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::{Assignment, BrokerId, Snapshot, Strategy, StreamKey};
 use evenkeel_planner::{
@@ -79,6 +79,33 @@ fn any_layout_comes_to_rest_level_and_every_move_lowers_the_potential() {
         }
         is_level(&s).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert_eq!(plan(&s).report.written(), 0, "seed {seed}");
+    }
+}
+
+/// The fewest moves after which nobody leads more of a stream than its ceiling or less than its floor.
+fn fewest_moves(s: &Snapshot, stream: &StreamKey) -> i64 {
+    let (streams, _) = counts(s);
+    let (n, m) = (i64::from(s.streams[stream].shards), s.brokers.len() as i64);
+    let led = |b: &BrokerId| streams.get(&(stream.clone(), b.clone())).copied().unwrap_or(0);
+    let ceiling = (n + m - 1) / m;
+    let over: i64 = s.brokers.keys().map(|b| (led(b) - ceiling).max(0)).sum();
+    let under: i64 = s.brokers.keys().map(|b| (n / m - led(b)).max(0)).sum();
+    over.max(under)
+}
+
+#[test]
+fn streams_are_evened_out_in_the_fewest_moves_and_no_shard_moves_twice() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let mut s = cluster(&mut rng);
+        s.policy.moves_max_concurrent = rng.range(1, 5);
+        let fewest: i64 = s.streams.keys().map(|stream| fewest_moves(&s, stream)).sum();
+        let rest = until_stable(s, 5_000);
+        let moved: Vec<_> = rest.steps.iter().filter(|m| m.step == Step::CutOver).collect();
+        let for_streams = moved.iter().filter(|m| m.reason.as_str() == "stream_balance").count();
+        assert_eq!(for_streams as i64, fewest, "seed {seed}");
+        let shards: BTreeSet<_> = moved.iter().map(|m| &m.shard).collect();
+        assert_eq!(shards.len(), moved.len(), "seed {seed}: a shard moves twice");
     }
 }
 

@@ -31,24 +31,21 @@ pub(crate) fn run(pass: &mut Pass<'_>, asked: &mut Asked) {
     begin(pass, pick, MoveReason::Load, detail);
 }
 
-/// Load moves that ended, and those under way by their start.
-fn load_moves(pass: &Pass<'_>) -> Vec<Millis> {
-    let ended = pass.world.snapshot.history.iter().filter(|h| h.reason == MoveReason::Load);
-    let mut times: Vec<Millis> = ended.map(|h| h.at_ms).collect();
-    for shard in &pass.lists.moving {
-        let record = pass.world.assignment(*shard).and_then(|a| a.move_.as_ref());
-        if let Some(record) = record.filter(|m| m.reason == MoveReason::Load) {
-            times.push(record.started_at_ms);
-        }
-    }
-    times
-}
-
 /// Why no load move may start now.
 fn too_soon(pass: &Pass<'_>) -> Option<String> {
-    let policy = &pass.world.policy.rebalancing;
-    let age = |at: &Millis| pass.world.now.saturating_sub(*at);
-    let times = load_moves(pass);
+    let world = &pass.world;
+    let policy = &world.policy.rebalancing;
+    // What a move does to its two ends is known when it has ended and they have reported.
+    let under_way = |shard: &&Ord32| {
+        let record = world.assignment(**shard).and_then(|a| a.move_.as_ref());
+        record.is_some_and(|m| m.reason == MoveReason::Load)
+    };
+    if let Some(shard) = pass.lists.moving.iter().find(under_way) {
+        return Some(format!("the load move of {} is under way", world.key(*shard)));
+    }
+    let age = |at: &Millis| world.now.saturating_sub(*at);
+    let ended = world.snapshot.history.iter().filter(|h| h.reason == MoveReason::Load);
+    let times: Vec<Millis> = ended.map(|h| h.at_ms).collect();
     let interval = policy.check_interval_ms();
     if let Some(last) = times.iter().map(age).min().filter(|age| *age < interval) {
         return Some(format!(

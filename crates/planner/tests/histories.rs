@@ -127,8 +127,10 @@ impl History {
             }
             6 if self.joined < 9 => {
                 self.joined += 1;
+                let known: Vec<BrokerId> = self.s.brokers.keys().cloned().collect();
                 add_brokers(&mut self.s, self.joined);
-                self.describe(&broker(self.joined - 1));
+                let all = (0..self.joined).map(broker);
+                all.filter(|id| !known.contains(id)).for_each(|id| self.describe(&id));
             }
             7 if self.s.streams.len() < 5 => self.create(),
             8 => self.s.paused = !self.s.paused,
@@ -288,11 +290,11 @@ impl History {
         }
     }
 
-    /// Leaders of every stream and in total are within one. With zones a move may be forbidden, and
-    /// what is under way for a lost leader counts as finished and cannot be moved on.
+    /// Leaders of every stream and in total are within one. What is under way for a lost leader counts
+    /// as finished and cannot be moved on.
     fn assert_even(&self, seed: u64) {
         let stuck = self.s.assignments.values().any(Assignment::is_moving);
-        if self.zones > 0 || self.s.policy.capacity_weighted || stuck {
+        if self.s.policy.capacity_weighted || stuck {
             return;
         }
         let live: Vec<&BrokerId> =

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::{Assignment, BrokerId, Snapshot, Strategy, StreamKey};
 use evenkeel_planner::{
-    Decision, Step, apply, check, plan, plan_without_stream_tiers, settle, until_stable,
+    Decision, Step, apply, balance, check, plan, plan_without_stream_tiers, settle, until_stable,
 };
 use random::{Rng, cluster, messy};
 use serde_json::json;
@@ -106,6 +106,58 @@ fn streams_are_evened_out_in_the_fewest_moves_and_no_shard_moves_twice() {
         assert_eq!(for_streams as i64, fewest, "seed {seed}");
         let shards: BTreeSet<_> = moved.iter().map(|m| &m.shard).collect();
         assert_eq!(shards.len(), moved.len(), "seed {seed}: a shard moves twice");
+    }
+}
+
+#[test]
+fn a_drain_from_a_level_cluster_leaves_every_stream_level() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut s = cluster(&mut rng);
+        if s.brokers.len() < 3 {
+            continue;
+        }
+        s.policy.moves_max_concurrent = rng.range(1, 5);
+        let mut s = until_stable(s, 5_000).snapshot;
+        let view = s.brokers.values_mut().next().unwrap();
+        view.lifecycle = evenkeel_model::Lifecycle::Draining;
+        let rest = until_stable(s, 5_000);
+        let again = rest.steps.iter().filter(|m| m.reason.as_str() == "stream_balance").count();
+        assert_eq!(again, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn zones_and_replicas_stop_no_stream_from_being_level() {
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let mut s = Snapshot::empty(1_700_000_000_000);
+        random::add_brokers(&mut s, 3 + rng.below(7));
+        let zones = 1 + rng.below(3);
+        for view in s.brokers.values_mut() {
+            view.zone = Some(format!("z{}", rng.below(zones)));
+        }
+        s.policy.moves_max_concurrent = rng.range(1, 5);
+        for n in 0..1 + rng.below(4) {
+            let name = format!("s{n}");
+            let key = StreamKey::new(evenkeel_model::Kind::Stream, "default", &name).unwrap();
+            let (shards, factor) = (rng.range(1, 12), rng.range(1, 3));
+            random::add_stream(&mut s, &key, shards, factor);
+            for number in 0..shards {
+                let mut ids: Vec<BrokerId> = s.brokers.keys().cloned().collect();
+                if rng.chance(50) {
+                    rng.shuffle(&mut ids);
+                }
+                let followers = ids[1..factor as usize].to_vec();
+                let mut a = Assignment::new(key.shard(number), ids[0].clone(), followers);
+                a.state = evenkeel_model::ShardState::Active;
+                s.assignments.insert(a.shard.clone(), a);
+            }
+        }
+        let rest = until_stable(s, 5_000);
+        assert!(rest.stable, "seed {seed}");
+        is_level(&rest.snapshot).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!(balance(&rest.snapshot).crowded, 0, "seed {seed}");
     }
 }
 

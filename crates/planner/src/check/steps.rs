@@ -168,7 +168,7 @@ fn start(
     }
     let Some(copy) = copy_of(change.next()) else { return };
     let now = cluster.span(old.voters().filter(|b| cluster.holds(b)));
-    if change.balances() && cluster.widest_after(old, copy) < now {
+    if change.balances() && cluster.widest_after(old, copy).max(1) < now {
         say(format!("the shard would lose one of {now} zones"));
     }
     if change.is_for(MoveReason::Spread) {

@@ -190,7 +190,8 @@ pub(crate) fn way_if_allowed(pass: &Pass<'_>, shard: Ord32, to: Ord32) -> Option
     if way == Way::Copy && world.zones > 0 {
         let shape = world.shape(shard);
         let factor = world.stream_of(shard).factor();
-        if span_after_move(world, &shape, to, factor) < span_now(world, &shape) {
+        // One copy spans one zone wherever it is, be its broker's zone known or not.
+        if span_after_move(world, &shape, to, factor).max(1) < span_now(world, &shape) {
             return None;
         }
     }

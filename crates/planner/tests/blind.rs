@@ -4,7 +4,7 @@
 
 mod random;
 
-use evenkeel_model::{Lifecycle, Snapshot};
+use evenkeel_model::{Lifecycle, ShardState, Snapshot};
 use evenkeel_planner::{check, plan};
 use random::{Rng, messy};
 
@@ -27,7 +27,22 @@ fn nothing(_: &mut Snapshot) {}
 
 #[test]
 fn without_zones_cut_overs_would_lose_them() {
-    let zones = |s: &mut Snapshot| s.brokers.values_mut().for_each(|b| b.zone = None);
+    // Every broker has a zone, and sets are full and drained, so that one copy of each goes.
+    let zoned = |s: &mut Snapshot| {
+        for (n, view) in s.brokers.values_mut().enumerate() {
+            view.zone = Some(format!("z{}", n % 2));
+            (view.lifecycle, view.registered) = (Lifecycle::Live, true);
+        }
+        for stream in s.streams.values_mut() {
+            stream.replication_factor = 2;
+        }
+        for a in s.assignments.values_mut().filter(|a| a.successor.is_some()) {
+            a.state = ShardState::Draining;
+        }
+        s.reports.values_mut().flatten().for_each(|r| r.drained = true);
+    };
+    let blind = |s: &mut Snapshot| s.brokers.values_mut().for_each(|b| b.zone = None);
+    assert!(caught(zoned, blind, "a copy in a zone of its own goes") > 3);
 }
 
 #[test]

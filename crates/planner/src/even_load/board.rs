@@ -36,6 +36,8 @@ pub(super) struct Board<'w> {
     ranges: Vec<Range<usize>>,
     /// Pieces that were moved. They are not moved again.
     gone: Vec<bool>,
+    /// Per broker the size of its heaviest piece.
+    tops: Vec<f64>,
     /// Active brokers by load.
     order: BTreeSet<(u64, Ord32)>,
     moves: Vec<Made>,
@@ -100,6 +102,7 @@ impl<'w> Board<'w> {
             replicas: Vec::new(),
             ranges: Vec::with_capacity(brokers),
             gone: Vec::new(),
+            tops: Vec::new(),
             order,
             moves: Vec::new(),
             taken: vec![Vec::new(); brokers],
@@ -136,6 +139,8 @@ impl<'w> Board<'w> {
                 b.size.total_cmp(&a.size).then_with(same)
             });
         }
+        self.tops = vec![0.0; self.ranges.len()];
+        (0..self.ranges.len() as Ord32).for_each(|broker| self.note_top(broker));
     }
 
     fn set(&self, shard: Ord32) -> Range<usize> {
@@ -182,6 +187,16 @@ impl<'w> Board<'w> {
 
     pub(super) fn size(&self, piece: Piece) -> f64 {
         self.replicas[piece].size
+    }
+
+    /// The size of a broker's heaviest piece, 0 without one.
+    pub(super) fn top(&self, broker: Ord32) -> f64 {
+        self.tops[broker as usize]
+    }
+
+    fn note_top(&mut self, broker: Ord32) {
+        let heaviest = self.at_most(broker, f64::INFINITY).next();
+        self.tops[broker as usize] = heaviest.map_or(0.0, |piece| self.size(piece));
     }
 
     /// A broker's pieces of at most `most`, the heaviest first.
@@ -246,6 +261,7 @@ impl<'w> Board<'w> {
         let Made { piece, from, to, .. } = self.moves[number];
         self.shift(piece, from, to);
         self.gone[piece] = true;
+        self.note_top(from);
         self.moves[number].undone = false;
         self.note_taken(number);
     }
@@ -254,6 +270,7 @@ impl<'w> Board<'w> {
         let Made { piece, from, to, .. } = self.moves[number];
         self.shift(piece, to, from);
         self.gone[piece] = false;
+        self.note_top(from);
         self.moves[number].undone = true;
         self.taken[to as usize].retain(|kept| *kept != number);
     }

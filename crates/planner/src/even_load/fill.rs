@@ -51,6 +51,9 @@ fn heaviest(board: &Board<'_>, to: Ord32, floor: f64) -> Option<(Piece, Ord32)> 
     let mut best: Option<(Piece, Ord32)> = None;
     for (from, spare) in givers(board, to, floor) {
         let most = best.map_or(0.0, |(piece, _)| board.size(piece));
+        if board.top(from) <= most {
+            continue;
+        }
         let found = board
             .at_most(from, spare)
             .take_while(|piece| board.size(*piece) > most)

@@ -102,6 +102,8 @@ pub fn what_if(
     let without = Course::run(snapshot.clone(), terms.max_passes);
     let mut course = Course::run(changed, terms.max_passes);
     let emptied = emptied(&course.snapshot, changes);
+    // Before anybody is forgotten: the links of those that leave are bounds, too.
+    let time = Duration::of(&course.steps, &course.snapshot, course.delays_ms, terms);
     for change in changes {
         if let Change::Remove(broker) = change
             && emptied.iter().any(|e| e.broker == *broker && e.safe_to_stop)
@@ -119,7 +121,7 @@ pub fn what_if(
         narrowed: outlook::narrowed(snapshot, &course.snapshot),
         emptied,
         unresolved: course.unresolved,
-        time: Duration::of(&course.steps, &course.snapshot, course.delays_ms, terms),
+        time,
         steps: course.steps,
         snapshot: course.snapshot,
     })

@@ -104,6 +104,17 @@ fn a_drained_broker_is_safe_to_stop_and_a_removed_one_is_gone() {
 }
 
 #[test]
+fn a_removed_broker_sends_no_faster_than_its_own_link() {
+    let mut s = cluster(json!({}));
+    s.brokers.get_mut(&id("b2")).unwrap().network_bytes_per_second = Some(MIB);
+    let time = |change| what_if(&s, &[change], terms(None)).unwrap().time;
+    let removed = time(Change::Remove(id("b2")));
+    assert_eq!(removed, time(Change::Drain(id("b2"))));
+    // One copy from there takes 10 MiB at a fifth of 1 MiB/s.
+    assert!(removed.at_least_seconds >= 50.0, "{removed:?}");
+}
+
+#[test]
 fn a_drain_with_nowhere_to_go_says_what_stands_in_the_way() {
     let s = cluster(json!({}));
     let answer = ask(&s, &[Change::Drain(id("b1")), Change::Drain(id("b2"))]);

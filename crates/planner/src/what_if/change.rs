@@ -76,7 +76,7 @@ impl Change {
             Self::Remove(broker) => {
                 let view = known(s, broker)?;
                 if super::answers(view.lifecycle) && view.lifecycle != Lifecycle::Draining {
-                    become_(view, Lifecycle::Draining, now);
+                    turn(view, Lifecycle::Draining, now);
                 }
                 view.stopping = false;
             }
@@ -87,14 +87,14 @@ impl Change {
                     return Err(ChangeError::Gone { broker: broker.clone(), lifecycle });
                 }
                 if view.lifecycle != Lifecycle::Draining {
-                    become_(view, Lifecycle::Draining, now);
+                    turn(view, Lifecycle::Draining, now);
                 }
                 view.stopping = false;
             }
             Self::Fail(broker) => {
                 let view = known(s, broker)?;
                 if view.lifecycle != Lifecycle::Down {
-                    become_(view, Lifecycle::Down, now);
+                    turn(view, Lifecycle::Down, now);
                 }
                 view.registered = false;
                 view.load = None;
@@ -109,7 +109,7 @@ fn known<'a>(s: &'a mut Snapshot, broker: &BrokerId) -> Result<&'a mut BrokerVie
     s.brokers.get_mut(broker).ok_or_else(|| ChangeError::Unknown(broker.clone()))
 }
 
-fn become_(view: &mut BrokerView, lifecycle: Lifecycle, now: i64) {
+fn turn(view: &mut BrokerView, lifecycle: Lifecycle, now: i64) {
     view.lifecycle = lifecycle;
     view.since_ms = now;
     view.last_seen_ms = now;

@@ -124,7 +124,8 @@ impl Evening<'_> {
             _ => 1.0,
         };
         LoadPlan {
-            load_moved: moves.iter().map(|m| m.load).sum(),
+            // A sum of nothing would be minus 0.
+            load_moved: moves.iter().fold(0.0, |sum, m| sum + m.load),
             max_over_mean: over_mean(board.highest()),
             min_over_mean: over_mean(board.lowest()),
             moves,

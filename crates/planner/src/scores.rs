@@ -42,7 +42,7 @@ fn megabits(bytes_per_second: f64) -> f64 {
 const MOST: f64 = 1e15;
 
 /// A value that is missing or no number counts 0.
-fn usable(value: Option<f64>) -> f64 {
+pub(crate) fn usable(value: Option<f64>) -> f64 {
     value.filter(|v| v.is_finite() && *v > 0.0).map_or(0.0, |v| v.min(MOST))
 }
 

@@ -8,7 +8,8 @@ use evenkeel_model::{
     Strategy,
 };
 use evenkeel_planner::{
-    apply, balance, cancel_move, check, explain, operator_move, plan, rank, settle,
+    LoadAim, apply, apply_load_plan, balance, cancel_move, check, even_load, explain,
+    operator_move, plan, rank, settle,
 };
 use random::{Rng, broker, messy};
 use serde_json::json;
@@ -146,6 +147,12 @@ fn whatever_the_numbers_and_records_there_is_a_plan() {
             assert!(explain(&s, &shard).is_some());
             let _ = operator_move(&s, &shard, None);
             let _ = cancel_move(&s, &shard);
+        }
+        for aim in [LoadAim::BothSides, LoadAim::FewestMoves] {
+            let evened = even_load(&s, 5.0, aim);
+            let told = [evened.load_moved, evened.max_over_mean, evened.min_over_mean];
+            assert!(told.iter().all(|n| n.is_finite()), "seed {seed}: {told:?}");
+            apply_load_plan(&mut s.clone(), &evened);
         }
         let shown = balance(&s);
         assert!(shown.mean.is_finite() && shown.cv_percent.is_finite(), "seed {seed}");

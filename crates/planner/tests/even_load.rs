@@ -174,6 +174,7 @@ fn a_level_cluster_and_an_idle_one_are_left_alone() {
         let plan = even_load(&s, 10.0, aim);
         assert!(plan.moves.is_empty());
         assert_eq!((plan.max_over_mean, plan.min_over_mean), (1.0, 1.0));
+        assert_eq!(plan.load_moved.to_string(), "0");
     }
     s.brokers.clear();
     assert!(even_load(&s, 10.0, LoadAim::BothSides).moves.is_empty());

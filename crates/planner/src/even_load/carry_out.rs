@@ -6,9 +6,9 @@ use evenkeel_model::{BrokerId, LoadReport, Role, ShardKey, ShardLoad, Snapshot};
 
 use super::{LoadMove, LoadPlan};
 
-/// Does all moves of a plan at once: the assignments name the new brokers, one generation on, and a
-/// shard's row of the load report goes with its leader. Moves of shards that the snapshot does not
-/// place are passed over.
+/// Does all moves of a plan at once: the assignments name the new brokers, a generation on for each
+/// replica that moved, and a shard's row of the load report goes with its leader. Moves of shards
+/// that the snapshot does not place are passed over.
 pub fn apply_load_plan(snapshot: &mut Snapshot, plan: &LoadPlan) {
     for m in &plan.moves {
         let Some(assignment) = snapshot.assignments.get_mut(&m.shard) else { continue };

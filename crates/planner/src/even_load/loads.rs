@@ -1,5 +1,6 @@
 //! What each shard carries.
 
+use crate::scores::usable;
 use crate::world::{NONE, Ord32, World};
 
 /// Load of each shard, bytes per second, from its leader's latest report, or else from any.
@@ -16,8 +17,7 @@ pub(super) fn sizes(world: &World<'_>) -> Vec<f64> {
             }
             let leads = world.shard(shard).leader == at as Ord32;
             if leads || !by_leader[shard as usize] {
-                let load = row.bytes_per_second;
-                sizes[shard as usize] = if load.is_finite() { load.max(0.0) } else { 0.0 };
+                sizes[shard as usize] = usable(Some(row.bytes_per_second));
                 by_leader[shard as usize] = leads;
             }
         }

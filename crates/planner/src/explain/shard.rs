@@ -336,6 +336,11 @@ impl About<'_> {
         let m = world.group_of(self.at).targets.len();
         let n = world.stream_of(self.at).stream.shards as usize;
         let Some(floor) = n.checked_div(m) else { return };
+        if world.policy.capacity_weighted {
+            let parts = "each has its part by weight";
+            writeln!(text, "Its stream has {n} shards on {m} eligible brokers; {parts}.").ok();
+            return;
+        }
         let (ceiling, share) = (n.div_ceil(m), world.facts.shards.len().div_ceil(m));
         writeln!(
             text,

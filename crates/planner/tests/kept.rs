@@ -3,7 +3,7 @@
 
 mod random;
 
-use evenkeel_model::{Assignment, BrokerId, Marker, MarkerReason, ShardKey};
+use evenkeel_model::{Assignment, BrokerId, Lifecycle, Marker, MarkerReason, ShardKey};
 use evenkeel_planner::{Planner, apply, plan};
 use random::{Rng, cluster};
 use serde_json::json;
@@ -45,7 +45,7 @@ fn assignment(rng: &mut Rng, planner: &Planner, shard: &ShardKey) -> Assignment 
 
 fn change(rng: &mut Rng, planner: &mut Planner) {
     let Some(shard) = shard(rng, planner) else { return };
-    match rng.below(7) {
+    match rng.below(8) {
         0 | 1 => {
             let next = assignment(rng, planner, &shard);
             planner.set_assignment(&shard, Some(next));
@@ -72,6 +72,18 @@ fn change(rng: &mut Rng, planner: &mut Planner) {
             let (from_broker, to_broker) = (Some(broker(rng, planner)), Some(broker(rng, planner)));
             let marker = Marker { reason, from_broker, to_broker };
             planner.set_marker(&shard, rng.chance(70).then_some(marker));
+        }
+        6 => {
+            let id = broker(rng, planner);
+            let Some(view) = planner.snapshot().brokers.values().next() else { return };
+            // Somebody who is not listed joins, or is listed again as another.
+            let mut view = planner.snapshot().brokers.get(&id).unwrap_or(view).clone();
+            view.lifecycle = [Lifecycle::Live, Lifecycle::Draining, Lifecycle::Down][rng.below(3)];
+            view.registered = view.lifecycle != Lifecycle::Down && rng.chance(80);
+            view.zone = rng.chance(80).then(|| format!("z{}", rng.below(3)));
+            view.max_shards = rng.chance(30).then(|| rng.range(0, 20));
+            view.load = view.load.filter(|_| rng.chance(70));
+            planner.set_broker(&id, view);
         }
         _ => planner.set_time(planner.snapshot().as_of_ms + i64::from(rng.range(0, 20_000))),
     }

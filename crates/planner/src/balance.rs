@@ -196,14 +196,14 @@ impl Replicas {
 /// Active brokers by score under `strategy`, the least loaded first.
 pub fn rank(snapshot: &Snapshot, strategy: Strategy) -> Ranking {
     let world = World::new(snapshot, &snapshot.policy);
-    let tally = world.facts.tally.clone();
-    let scores = Scores::new(&world, &tally, strategy);
+    let tally = &world.facts.tally;
+    let scores = Scores::new(&world, tally, strategy);
     let mut rankings: Vec<Ranked> = world.groups[0]
         .targets
         .iter()
         .map(|b| Ranked {
             broker: world.brokers[*b as usize].id.clone(),
-            score: scores.score(*b, &tally),
+            score: scores.score(*b, tally),
             known: scores.is_known(*b),
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Names become dense numbers once per pass, so that no rule compares strings.
+//! Names become dense numbers, so that no rule compares strings.
 
 /// An open-addressing table from a 64-bit hash to a small number. The caller compares names.
 /// Nothing iterates over it, so it cannot leak an order.

@@ -1,5 +1,6 @@
-//! Failover: a shard whose leader is lost, or runs and has halted, goes to a replica that is known to hold everything, or
-//! waits for its broker. An empty copy is named only where the stream is not durable.
+//! Failover: a shard whose leader is lost, or runs and has halted, goes to a replica that is known to
+//! hold everything, or waits for its broker. An empty copy is named only where the stream is not
+//! durable.
 
 use std::cmp::Reverse;
 

@@ -41,14 +41,12 @@ impl Leaders {
         except: Ord32,
     ) -> Option<(Ord32, Tier)> {
         let world = &pass.world;
+        if world.policy.capacity_weighted {
+            return look_through(pass, shard, except);
+        }
         let (stream, key_hash) = (world.shard(shard).stream, world.key_hash(shard));
         let facts = world.stream(stream);
         let targets = &world.groups[facts.group].targets;
-        if world.policy.capacity_weighted {
-            let may = |b: &Ord32| *b != except && pass.has_room(*b);
-            let legal: Vec<Ord32> = targets.iter().copied().filter(may).collect();
-            return pass.rules().choose(stream, key_hash, &legal);
-        }
         let chosen = if facts.stream.shards as usize * PART >= targets.len() {
             let ladder = self.of_stream(pass, stream, facts)?;
             let shelf = ladder.first_shelf(|b| b != except)?;
@@ -133,6 +131,15 @@ impl Leaders {
             ladder.put(broker, in_stream(pass, stream, bars, broker));
         }
     }
+}
+
+/// The best broker with room for a shard, `except` left out, found by a look at each: for a single
+/// shard that is less than putting them in order.
+pub(super) fn look_through(pass: &Pass<'_>, shard: Ord32, except: Ord32) -> Option<(Ord32, Tier)> {
+    let world = &pass.world;
+    let may = |b: &Ord32| *b != except && pass.has_room(*b);
+    let legal: Vec<Ord32> = world.group_of(shard).targets.iter().copied().filter(may).collect();
+    pass.rules().choose(world.shard(shard).stream, world.key_hash(shard), &legal)
 }
 
 fn candidate(pass: &Pass<'_>, broker: Ord32) -> Candidate {

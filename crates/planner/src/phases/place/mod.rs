@@ -10,23 +10,27 @@ use evenkeel_model::{BrokerId, Marker, MarkerReason, ShardState};
 use crate::decision::{Decision, Reason, RefusedBecause, Step, WaitingOn};
 use crate::pass::{Draft, Pass};
 use crate::world::{NONE, Ord32, Shape};
-use leaders::Leaders;
+use leaders::{Leaders, look_through};
 use seats::Seats;
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
     let mut leaders = Leaders::new(pass);
     for shard in pass.lists.unplaced.clone() {
-        place(pass, &mut leaders, shard, MarkerReason::New);
+        place(pass, Some(&mut leaders), shard, MarkerReason::New);
     }
 }
 
 /// Names the leader of one shard; `reason` is what a missing marker means.
 pub(crate) fn leader(pass: &mut Pass<'_>, shard: Ord32, reason: MarkerReason) {
-    let mut leaders = Leaders::new(pass);
-    place(pass, &mut leaders, shard, reason);
+    place(pass, None, shard, reason);
 }
 
-fn place(pass: &mut Pass<'_>, leaders: &mut Leaders, shard: Ord32, reason: MarkerReason) {
+fn place(
+    pass: &mut Pass<'_>,
+    mut leaders: Option<&mut Leaders>,
+    shard: Ord32,
+    reason: MarkerReason,
+) {
     let world = &pass.world;
     let marker = marker(pass, shard).cloned();
     let reason = marker.as_ref().map_or(reason, |m| m.reason);
@@ -47,7 +51,11 @@ fn place(pass: &mut Pass<'_>, leaders: &mut Leaders, shard: Ord32, reason: Marke
     let chosen = if asked {
         Some((hint, "where its marker asks for"))
     } else {
-        leaders.choose(pass, shard, source).map(|(b, tier)| (b, tier.as_str()))
+        let found = match &mut leaders {
+            Some(leaders) => leaders.choose(pass, shard, source),
+            None => look_through(pass, shard, source),
+        };
+        found.map(|(b, tier)| (b, tier.as_str()))
     };
     let Some((leader, detail)) = chosen else {
         return refuse(pass, shard, |b| b == source);
@@ -67,7 +75,9 @@ fn place(pass: &mut Pass<'_>, leaders: &mut Leaders, shard: Ord32, reason: Marke
         detail: detail.to_owned(),
     };
     pass.write(shard, draft);
-    leaders.given(pass, pass.world.shard(shard).stream, leader);
+    if let Some(leaders) = leaders {
+        leaders.given(pass, pass.world.shard(shard).stream, leader);
+    }
 }
 
 /// The marker of a shard, as far as it still speaks of a shard without a leader.

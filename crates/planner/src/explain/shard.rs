@@ -135,7 +135,7 @@ impl About<'_> {
             return Some("unloaded_from");
         }
         match world.standing(broker) {
-            Standing::Target if !world.group_of(self.at).targets.contains(&broker) => {
+            Standing::Target if world.group_of(self.at).targets.binary_search(&broker).is_err() => {
                 Some("region_not_allowed")
             }
             Standing::Target if !self.pass.has_room(broker) => Some("full"),

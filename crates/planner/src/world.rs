@@ -1,5 +1,7 @@
 //! The cluster as one pass sees it: the facts, and what brokers are good for now under one policy.
 
+use std::collections::BTreeMap;
+
 use evenkeel_model::hash::{combine, hash64};
 use evenkeel_model::{
     Assignment, BrokerId, BrokerView, Millis, Phase, Policy, ShardKey, ShardReport, ShardState,
@@ -93,18 +95,10 @@ impl<'a> World<'a> {
     }
 
     fn add_brokers(&mut self) {
-        let mut zones: Vec<&str> = Vec::new();
+        let mut zones: BTreeMap<&str, Ord32> = BTreeMap::new();
         for (ordinal, (id, view)) in (0..).zip(&self.snapshot.brokers) {
-            let zone = match &view.zone {
-                None => NONE,
-                Some(name) => match zones.iter().position(|z| z == name) {
-                    Some(at) => at as Ord32,
-                    None => {
-                        zones.push(name);
-                        (zones.len() - 1) as Ord32
-                    }
-                },
-            };
+            let next = zones.len() as Ord32;
+            let zone = view.zone.as_ref().map_or(NONE, |name| *zones.entry(name).or_insert(next));
             self.brokers.push(BrokerFacts {
                 id: id.clone(),
                 view: Some(view),

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::loads::sizes;
 use crate::world::{Ord32, Standing, World};
-use crate::zones::span;
+use crate::zones::{span, span_kept};
 
 /// One copy of a shard, leading or following.
 #[derive(Debug, Clone, Copy)]
@@ -246,8 +246,11 @@ impl<'w> Board<'w> {
         if world.zones == 0 || world.zone(from) == world.zone(to) {
             return true;
         }
-        let after = set.iter().map(|b| if *b == from { to } else { *b });
-        span(world, after) >= span(world, set.iter().copied())
+        let now = set.iter().copied();
+        let after = now.clone().map(|b| if b == from { to } else { b });
+        // A zone that only a lost or leaving broker is in does not stand in for one that stays.
+        span(world, after.clone()) >= span(world, now.clone())
+            && span_kept(world, after) >= span_kept(world, now)
     }
 
     /// Moves a piece.

@@ -7,6 +7,7 @@ use evenkeel_model::{
 use crate::decision::{ShardDecision, Write};
 use crate::plan::Plan;
 use crate::planner::Planner;
+use crate::standing::standing;
 
 /// A snapshot on its way through passes.
 pub(crate) struct Rehearsal {
@@ -150,7 +151,11 @@ fn settled(snapshot: &Snapshot, a: &Assignment) -> Option<Settled> {
     if !needs_reports(snapshot, a) {
         return None;
     }
-    let serves = |id: &BrokerId| snapshot.brokers.get(id).is_some_and(|b| b.is_serving());
+    // A broker that left serves on, as one that is drained, while its lease may be alive.
+    let (now, policy) = (snapshot.as_of_ms, &snapshot.policy);
+    let serves = |id: &BrokerId| {
+        snapshot.brokers.get(id).is_some_and(|b| standing(b, now, policy).may_lead())
+    };
     let leader = a.leader.as_ref().filter(|l| serves(l))?;
     let fenced = a.state == ShardState::Draining;
     let before = snapshot.reports.get(&a.shard);

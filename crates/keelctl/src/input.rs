@@ -1,12 +1,15 @@
 //! Files and stdin, and the documents that are read from them.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 
 use evenkeel_model::{Policy, Snapshot};
 use serde_json::Value;
 
 use crate::Failure;
 use crate::failure::input;
+
+/// What some editors write before UTF-8 text. It says nothing.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Reads a whole file; `-` is stdin.
 pub(crate) fn read(file: &str) -> Result<Vec<u8>, Failure> {
@@ -16,7 +19,10 @@ pub(crate) fn read(file: &str) -> Result<Vec<u8>, Failure> {
     } else {
         std::fs::read(file).map(|read| content = read)
     };
-    result.map_err(|e| Failure::Input(format!("cannot read {}: {e}", name(file))))?;
+    result.map_err(|e| unreadable(file, &e))?;
+    if content.starts_with(BYTE_ORDER_MARK) {
+        content.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok(content)
 }
 
@@ -34,14 +40,23 @@ pub(crate) fn read_lines(file: &str) -> Result<Vec<String>, Failure> {
 
 /// Reads a snapshot file, without holding its text.
 pub(crate) fn snapshot(file: &str) -> Result<Snapshot, Failure> {
-    let read = if file == "-" {
-        Snapshot::read(std::io::stdin().lock())
-    } else {
-        let content = std::fs::File::open(file)
-            .map_err(|e| Failure::Input(format!("cannot read {file}: {e}")))?;
-        Snapshot::read(content)
-    };
-    read.map_err(|e| input(format!("{}: {e}", name(file))))
+    if file == "-" {
+        return snapshot_of(file, std::io::stdin().lock());
+    }
+    snapshot_of(file, std::fs::File::open(file).map_err(|e| unreadable(file, &e))?)
+}
+
+fn snapshot_of(file: &str, content: impl Read) -> Result<Snapshot, Failure> {
+    let mut content = BufReader::new(content);
+    let start = content.fill_buf().map_err(|e| unreadable(file, &e))?;
+    if start.starts_with(BYTE_ORDER_MARK) {
+        content.consume(BYTE_ORDER_MARK.len());
+    }
+    Snapshot::read(content).map_err(|e| input(format!("{}: {e}", name(file))))
+}
+
+fn unreadable(file: &str, error: &std::io::Error) -> Failure {
+    Failure::Input(format!("cannot read {}: {error}", name(file)))
 }
 
 /// Reads a JSON file.

@@ -237,6 +237,16 @@ fn bad_input_is_one_line_that_names_file_field_and_expectation() {
 }
 
 #[test]
+fn a_byte_order_mark_says_nothing() {
+    let plan = ["plan", "--snapshot", "-", "-o", "json"];
+    let marked = keelctl(&plan, &format!("\u{feff}{DRAIN}")).json();
+    assert_eq!(marked, keelctl(&plan, DRAIN).json());
+    let text = "\u{feff}Topic: t Partition: 0 Leader: 1 Replicas: 1 Isr: 1\r\n";
+    assert_eq!(keelctl(&["import", "kafka", "-"], text).json()["brokers"][0]["id"], "1");
+    refused(&["plan", "--snapshot", "/"], "", "error: cannot read /: Is a directory");
+}
+
+#[test]
 fn a_cluster_that_is_not_there_is_exit_code_3() {
     let answer = keelctl(&["--admin", "127.0.0.1:1", "--timeout", "1", "status"], "");
     assert_eq!((answer.code, answer.stdout.as_str()), (3, ""), "{}", answer.stderr);

@@ -69,6 +69,12 @@ fn drains_failures_and_policies_are_changes() {
 }
 
 #[test]
+fn counted_newcomers_take_names_that_are_free() {
+    let answer = ask(&["--add-broker", "new-1", "--add-brokers", "2"]);
+    assert_eq!(answer["changes"], json!(["add new-1", "add new-2", "add new-3"]));
+}
+
+#[test]
 fn people_are_shown_a_screen() {
     let more = ["--add-broker", "b2=weight=8", "--rate", "1000", "--moves"];
     let told = keelctl(&[&WHATIF[..], &more].concat(), &cluster());

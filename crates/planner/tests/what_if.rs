@@ -168,3 +168,19 @@ fn sizes_that_nobody_reports_are_counted_and_not_guessed() {
     assert_eq!(answer.effort.copies_of_unknown_size, answer.effort.copies);
     assert_eq!((answer.time.at_least_seconds, answer.time.limited_by), (0.0, "nothing"));
 }
+
+#[test]
+fn what_was_under_way_ends_first() {
+    // The only slot is taken by a copy that its leader does not count yet.
+    let mut s = cluster(json!({}));
+    let busy = s.assignments.values_mut().next().unwrap();
+    busy.joining = Some(id("b2"));
+    busy.leaving = Some(id("b1"));
+    busy.move_ = Some(
+        serde_json::from_value(json!({ "reason": "operator", "started_at_ms": s.as_of_ms }))
+            .unwrap(),
+    );
+    let answer = ask(&s, &[Change::Drain(id("b1"))]);
+    assert!(answer.emptied[0].safe_to_stop, "{:?}", answer.unresolved);
+    assert_eq!((answer.unresolved.len(), answer.without.copies), (0, 0));
+}

@@ -4,7 +4,7 @@ mod changes;
 mod screen;
 
 use clap::Args;
-use evenkeel_planner::{Change, DEFAULT_PASSES, Terms, WhatIf, what_if};
+use evenkeel_planner::{Change, ChangeError, DEFAULT_PASSES, Terms, WhatIf, what_if};
 
 use self::changes::{Sized, broker_and_traits, count_and_traits};
 use super::plan::live_snapshot;
@@ -80,7 +80,11 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
 pub(crate) async fn on_live(global: &Global, change: Change) -> Result<(), Failure> {
     let snapshot = live_snapshot(global).await?;
     let terms = Terms { max_passes: DEFAULT_PASSES, rate_bytes_per_second: None };
-    let answer = what_if(&snapshot, &[change], terms).map_err(input)?;
+    let answer = what_if(&snapshot, &[change], terms).map_err(|error| match error {
+        // As the load manager would refuse it.
+        ChangeError::Gone { .. } => Failure::No(error.to_string()),
+        error => input(error),
+    })?;
     print(global.output, answer, false)
 }
 
@@ -107,7 +111,8 @@ impl Options {
                 let id = loop {
                     number += 1;
                     let id = changes::broker(&format!("new-{number}")).map_err(input)?;
-                    if !snapshot.brokers.contains_key(&id) {
+                    let taken = self.add_broker.iter().any(|(named, _)| *named == id);
+                    if !taken && !snapshot.brokers.contains_key(&id) {
                         break id;
                     }
                 };

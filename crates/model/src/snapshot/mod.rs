@@ -180,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_read_as_they_were_written() {
+        for percent in [94.527_069_553_952_23, 23.308_445_025_757_262, 12.088_995_980_580_641] {
+            let json = format!(
+                r#"{{"v":1,"as_of_ms":0,"streams":[],"brokers":[{{"id":"b",
+                "load":{{"reported_at_ms":0,"cpu_percent":{percent}}}}}]}}"#
+            );
+            let out = Snapshot::parse(json.as_bytes()).unwrap().to_json();
+            assert_eq!(out["brokers"][0]["load"]["cpu_percent"].to_string(), percent.to_string());
+        }
+    }
+
+    #[test]
     fn shards_may_be_listed_in_any_order_but_once() {
         let read = |numbers: &[u32]| {
             let rows: Vec<String> = numbers

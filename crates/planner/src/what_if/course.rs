@@ -53,8 +53,9 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Plans and applies until nothing is written any more. Where only a delay stands in the way,
-    /// the clock is put on by that delay.
+    /// Plans and applies until nothing is written any more. What was under way at the start ends
+    /// first, where everything waits for it. Where only a delay stands in the way, the clock is put
+    /// on by that delay.
     pub(super) fn run(snapshot: Snapshot, max_passes: u32) -> Self {
         let sizes = sizes(&snapshot);
         let mut rehearsal = Rehearsal::new(snapshot);
@@ -67,13 +68,20 @@ impl Course {
             snapshot: Snapshot::empty(0),
         };
         let mut rests = 0;
+        let mut settled = false;
         while course.passes < max_passes {
             course.passes += 1;
             let plan = rehearsal.plan();
             course.unresolved = Unresolved::of(&plan);
             if plan.report.written() > 0 {
                 rests = 0;
+                settled = true;
                 course.write(&mut rehearsal, &plan, &sizes);
+                rehearsal.settle();
+                continue;
+            }
+            if !settled && is_under_way(&plan) {
+                settled = true;
                 rehearsal.settle();
                 continue;
             }
@@ -125,6 +133,12 @@ impl Course {
             stable: self.stable,
         }
     }
+}
+
+/// Whether a copy or a fence of before is waited for.
+fn is_under_way(plan: &Plan) -> bool {
+    let waits = |on| plan.report.waiting.contains_key(&on);
+    waits(WaitingOn::CopyBehind) || waits(WaitingOn::LeaderStopping)
 }
 
 /// How long only time stands in the way, if it does.

@@ -41,7 +41,7 @@ pub(super) fn of(a: &WhatIf) -> String {
         writeln!(text, "{shards} {}: {}: {}", u.word, u.first, u.detail).ok();
     }
     let end = if a.effort.stable { "at rest" } else { "not at rest yet" };
-    writeln!(text, "{end} after {} passes", a.passes).ok();
+    writeln!(text, "{end} after {}", many(a.passes, "pass", "passes")).ok();
     text
 }
 
@@ -113,7 +113,7 @@ fn outlooks(before: &Outlook, after: &Outlook) -> String {
         (
             "under-replicated",
             pair(before, after, |o| {
-                format!("{} ({} copies)", o.under_replicated, o.replicas_missing)
+                format!("{} ({})", o.under_replicated, many(o.replicas_missing, "copy", "copies"))
             }),
         ),
         (

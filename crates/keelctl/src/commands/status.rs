@@ -28,6 +28,8 @@ pub(crate) struct Options {
 /// Asks and prints. A watch clears the screen of a terminal, and writes one JSON document a line.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure> {
     let admin = global.admin()?;
+    // One for all rounds: what comes while the next answer is on its way is not lost.
+    let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let status = admin
             .call("show the status", true, |mut c| async move { c.status(StatusRequest {}).await })
@@ -47,7 +49,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
         }
         tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            _ = &mut ended => return Ok(()),
             () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
         }
     }

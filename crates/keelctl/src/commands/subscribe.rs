@@ -53,10 +53,12 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
     }
     drop(sender);
     let mut left = options.limit.unwrap_or(u64::MAX);
+    // One for all rounds: what comes while a batch is written is not lost.
+    let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let batch = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            _ = &mut ended => return Ok(()),
             batch = records.recv() => batch,
         };
         let Some((shard, mut batch)) = batch else { break };

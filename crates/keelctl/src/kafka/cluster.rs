@@ -291,18 +291,9 @@ fn view(as_of_ms: Millis, live: bool, zone: Option<String>) -> BrokerView {
     let earlier = as_of_ms.saturating_sub(DEFAULT_AGE_MS);
     BrokerView {
         lifecycle: if live { Lifecycle::Live } else { Lifecycle::Down },
-        since_ms: earlier,
         last_seen_ms: if live { as_of_ms } else { earlier },
-        incarnation: 1,
         registered: live,
-        stopping: false,
         zone,
-        region: None,
-        max_shards: None,
-        weight: 1.0,
-        network_bytes_per_second: None,
-        disk_bytes_per_second: None,
-        load: None,
-        extra: Map::new(),
+        ..BrokerView::live(earlier)
     }
 }

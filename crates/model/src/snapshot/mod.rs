@@ -57,6 +57,26 @@ pub struct BrokerView {
 }
 
 impl BrokerView {
+    /// A live, registered broker of weight 1 that says nothing else about itself, seen since then.
+    pub fn live(since_ms: Millis) -> Self {
+        Self {
+            lifecycle: Lifecycle::Live,
+            since_ms,
+            last_seen_ms: since_ms,
+            incarnation: 1,
+            registered: true,
+            stopping: false,
+            zone: None,
+            region: None,
+            max_shards: None,
+            weight: default_weight(),
+            network_bytes_per_second: None,
+            disk_bytes_per_second: None,
+            load: None,
+            extra: Map::new(),
+        }
+    }
+
     /// Whether it may be given shards: live and registered.
     pub fn is_target(&self) -> bool {
         self.lifecycle == Lifecycle::Live && self.registered

@@ -102,20 +102,10 @@ impl Instance {
                 shards,
             };
             BrokerView {
-                lifecycle: Lifecycle::Live,
-                since_ms: AS_OF_MS - 3_600_000,
                 last_seen_ms: AS_OF_MS - 1_000,
-                incarnation: 1,
-                registered: true,
-                stopping: false,
                 zone: (self.zones > 0).then(|| format!("z{}", at % self.zones)),
-                region: None,
-                max_shards: None,
-                weight: 1.0,
-                network_bytes_per_second: None,
-                disk_bytes_per_second: None,
                 load: Some(load),
-                extra: Default::default(),
+                ..BrokerView::live(AS_OF_MS - 3_600_000)
             }
         };
         ids.into_iter().zip(reports.into_iter().enumerate().map(view)).collect()

@@ -32,20 +32,9 @@ pub(crate) fn unplaced(shape: Shape) -> Snapshot {
     let mut s = Snapshot::empty(1_700_000_000_000);
     for n in 0..shape.brokers {
         let view = BrokerView {
-            lifecycle: Lifecycle::Live,
-            since_ms: s.as_of_ms - 3_600_000,
             last_seen_ms: s.as_of_ms,
-            incarnation: 1,
-            registered: true,
-            stopping: false,
             zone: (shape.zones > 0).then(|| format!("z{}", n % shape.zones)),
-            region: None,
-            max_shards: None,
-            weight: 1.0,
-            network_bytes_per_second: None,
-            disk_bytes_per_second: None,
-            load: None,
-            extra: serde_json::Map::new(),
+            ..BrokerView::live(s.as_of_ms - 3_600_000)
         };
         s.brokers.insert(broker_id(n), view);
     }

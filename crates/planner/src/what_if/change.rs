@@ -119,18 +119,6 @@ fn turn(view: &mut BrokerView, lifecycle: Lifecycle, now: i64) {
 fn newcomer(s: &Snapshot) -> BrokerView {
     let reports = s.brokers.values().any(|b| b.load.is_some());
     BrokerView {
-        lifecycle: Lifecycle::Live,
-        since_ms: s.as_of_ms,
-        last_seen_ms: s.as_of_ms,
-        incarnation: 1,
-        registered: true,
-        stopping: false,
-        zone: None,
-        region: None,
-        max_shards: None,
-        weight: 1.0,
-        network_bytes_per_second: None,
-        disk_bytes_per_second: None,
         load: reports.then(|| LoadReport {
             v: RECORD_VERSION,
             reported_at_ms: s.as_of_ms,
@@ -141,7 +129,7 @@ fn newcomer(s: &Snapshot) -> BrokerView {
             network_io_bytes_per_second: Some(0.0),
             shards: Vec::new(),
         }),
-        extra: Default::default(),
+        ..BrokerView::live(s.as_of_ms)
     }
 }
 

@@ -54,22 +54,9 @@ pub(crate) fn broker(n: usize) -> BrokerId {
 
 pub(crate) fn add_brokers(s: &mut Snapshot, count: usize) {
     for n in 0..count {
-        let view = BrokerView {
-            lifecycle: Lifecycle::Live,
-            since_ms: s.as_of_ms - 3_600_000,
-            last_seen_ms: s.as_of_ms - 1000,
-            incarnation: 1,
-            registered: true,
-            stopping: false,
-            zone: None,
-            region: None,
-            max_shards: None,
-            weight: 1.0,
-            network_bytes_per_second: None,
-            disk_bytes_per_second: None,
-            load: None,
-            extra: Map::new(),
-        };
+        let since_ms = s.as_of_ms - 3_600_000;
+        let view =
+            BrokerView { last_seen_ms: s.as_of_ms - 1000, ..BrokerView::live(since_ms) };
         s.brokers.entry(broker(n)).or_insert(view);
     }
 }

@@ -81,22 +81,7 @@ fn times(words: &Words<'_>, now: i64, key: &str) -> Result<Option<i64>, String> 
 pub(super) fn brokers(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> {
     let now = s.as_of_ms;
     for id in words.plain.iter().filter(|w| !["unregistered", "stopping"].contains(w)) {
-        let view = s.brokers.entry(broker(id)?).or_insert(BrokerView {
-            lifecycle: Lifecycle::Live,
-            since_ms: now - 3_600_000,
-            last_seen_ms: now - 3_600_000,
-            incarnation: 1,
-            registered: true,
-            stopping: false,
-            zone: None,
-            region: None,
-            max_shards: None,
-            weight: 1.0,
-            network_bytes_per_second: None,
-            disk_bytes_per_second: None,
-            load: None,
-            extra: Map::new(),
-        });
+        let view = s.brokers.entry(broker(id)?).or_insert(BrokerView::live(now - 3_600_000));
         view.stopping = words.flag("stopping");
         view.registered = !words.flag("unregistered");
         if let Some(l) = words.named.get("lifecycle") {

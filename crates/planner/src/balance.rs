@@ -92,11 +92,14 @@ pub struct Ranking {
 
 /// How even the cluster is.
 pub fn balance(snapshot: &Snapshot) -> Balance {
-    let world = World::new(snapshot, &snapshot.policy);
+    balance_of(&World::new(snapshot, &snapshot.policy))
+}
+
+pub(crate) fn balance_of(world: &World<'_>) -> Balance {
     let tally = &world.facts.tally;
-    let scores = Scores::new(&world, tally, world.policy.assignment_strategy);
-    let rules = Rules { world: &world, tally, scores: &scores, stream_tiers: true };
-    Balance { streams: streams(&rules), ..overview(&world) }
+    let scores = Scores::new(world, tally, world.policy.assignment_strategy);
+    let rules = Rules { world, tally, scores: &scores, stream_tiers: true };
+    Balance { streams: streams(&rules), ..overview(world) }
 }
 
 /// The same without a row for each stream.

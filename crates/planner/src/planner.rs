@@ -5,7 +5,7 @@ use evenkeel_model::{
     ShardReport, Snapshot,
 };
 
-use crate::balance::{Balance, overview};
+use crate::balance::{Balance, balance_of, overview};
 use crate::decision::{Decision, ShardDecision};
 use crate::facts::{Facts, HeldFacts};
 use crate::pass::{Pass, Switches};
@@ -54,6 +54,11 @@ impl Planner {
     /// Plans one pass.
     pub fn plan(&self) -> Plan {
         run_pass(Pass::of(self.world(), Switches { stream_tiers: true }))
+    }
+
+    /// How even the cluster is.
+    pub fn balance(&self) -> Balance {
+        balance_of(&self.world())
     }
 
     /// How even the cluster is, without a row for each stream: on large clusters those are many.

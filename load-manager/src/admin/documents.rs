@@ -17,24 +17,24 @@ fn document(value: &impl Serialize) -> Result<JsonDocument, Status> {
 
 pub(super) fn snapshot(cluster: &Cluster) -> Result<JsonDocument, Status> {
     gate::leading(cluster)?;
-    document(&cluster.observe(|_, snapshot| snapshot.to_json()))
+    cluster.observe(|_, snapshot| document(snapshot))
 }
 
 pub(super) fn plan(cluster: &Cluster) -> Result<JsonDocument, Status> {
     gate::leading(cluster)?;
-    cluster.observe(|_, snapshot| {
-        let plan = evenkeel_planner::plan(snapshot);
+    cluster.plan_with(|_, planner| {
+        let plan = planner.plan();
         document(&json!({
             "as_of_ms": plan.as_of_ms,
             "decisions": plan.decisions,
-            "balance": evenkeel_planner::balance(snapshot),
+            "balance": planner.balance(),
         }))
     })
 }
 
 pub(super) fn balance(cluster: &Cluster) -> Result<JsonDocument, Status> {
     gate::leading(cluster)?;
-    document(&cluster.observe(|_, snapshot| evenkeel_planner::balance(snapshot)))
+    document(&cluster.plan_with(|_, planner| planner.balance()))
 }
 
 pub(super) fn rank(cluster: &Cluster, request: &RankRequest) -> Result<JsonDocument, Status> {

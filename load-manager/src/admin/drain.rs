@@ -71,10 +71,9 @@ fn wrong(broker: &BrokerId, lifecycle: Lifecycle, verb: &str, expected: &str) ->
 
 /// What still names the broker, and what each shard waits for.
 fn progress(cluster: &Cluster, broker: &BrokerId) -> Result<DrainProgress, Status> {
-    cluster.observe(|records, snapshot| {
+    cluster.plan_with(|records, planner| {
         let node = brokers::node(records, broker)?;
-        let plan = evenkeel_planner::plan(snapshot);
-        Ok(describe(snapshot, &plan, broker, node.lifecycle))
+        Ok(describe(planner.snapshot(), &planner.plan(), broker, node.lifecycle))
     })
 }
 

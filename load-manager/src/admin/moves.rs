@@ -18,8 +18,9 @@ use crate::step::{self, Authority, Prepared};
 use crate::{pass, words};
 
 pub(super) fn list(cluster: &Cluster) -> ListMovesResponse {
-    let moves = cluster.observe(|records, snapshot| {
-        let plan = evenkeel_planner::plan(snapshot);
+    let moves = cluster.plan_with(|records, planner| {
+        let snapshot = planner.snapshot();
+        let plan = planner.plan();
         let decisions = words::by_shard(&plan);
         let moving = snapshot.assignments.values().filter(|a| a.is_moving());
         let describe = |assignment: &Assignment| {

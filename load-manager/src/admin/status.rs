@@ -8,9 +8,10 @@ use crate::figures::Figures;
 use crate::snapshot;
 
 pub(super) fn status(cluster: &Cluster) -> StatusResponse {
-    cluster.observe(|records, snapshot| {
-        let plan = evenkeel_planner::plan(snapshot);
-        let balance = evenkeel_planner::balance(snapshot);
+    cluster.plan_with(|records, planner| {
+        let snapshot = planner.snapshot();
+        let plan = planner.plan();
+        let balance = planner.overview();
         let figures = Figures::of(snapshot, &plan);
         let leader = cluster.leader_record(records);
         let migrator = records.leaders.get(&"migrator".to_owned()).map(|l| &l.value);

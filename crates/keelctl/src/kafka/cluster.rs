@@ -9,7 +9,6 @@ use evenkeel_model::{
     RECORD_VERSION, Role, ShardKey, ShardLoad, ShardReport, ShardState, Snapshot, Stream,
     StreamKey,
 };
-use serde_json::Map;
 
 use super::describe::{Description, Partition, Topic};
 use super::reassignment::Reassignment;

@@ -69,7 +69,7 @@ impl BrokerView {
             zone: None,
             region: None,
             max_shards: None,
-            weight: default_weight(),
+            weight: crate::broker::default_weight(),
             network_bytes_per_second: None,
             disk_bytes_per_second: None,
             load: None,

@@ -6,8 +6,8 @@ mod chance;
 use std::collections::BTreeMap;
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, Kind, Lifecycle, LoadReport, ShardLoad, ShardState, Snapshot,
-    Stream, StreamKey,
+    Assignment, BrokerId, BrokerView, Kind, LoadReport, ShardLoad, ShardState, Snapshot, Stream,
+    StreamKey,
 };
 
 use chance::Chance;

@@ -1,8 +1,8 @@
 //! Large clusters, the same every time.
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, Kind, Lifecycle, LoadReport, Phase, ShardKey, ShardLoad,
-    ShardReport, ShardState, Snapshot, Stream, StreamKey,
+    Assignment, BrokerId, BrokerView, Kind, LoadReport, Phase, ShardKey, ShardLoad, ShardReport,
+    ShardState, Snapshot, Stream, StreamKey,
 };
 
 /// The size of a cluster.

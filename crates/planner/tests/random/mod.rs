@@ -10,7 +10,7 @@ use evenkeel_model::{
     MoveOutcome, MoveReason, ShardKey, ShardReport, ShardState, Snapshot, Strategy, Stream,
     StreamKey,
 };
-use serde_json::{Map, json};
+use serde_json::json;
 
 /// A small generator (SplitMix64): the same numbers everywhere.
 pub(crate) struct Rng(u64);
@@ -55,8 +55,7 @@ pub(crate) fn broker(n: usize) -> BrokerId {
 pub(crate) fn add_brokers(s: &mut Snapshot, count: usize) {
     for n in 0..count {
         let since_ms = s.as_of_ms - 3_600_000;
-        let view =
-            BrokerView { last_seen_ms: s.as_of_ms - 1000, ..BrokerView::live(since_ms) };
+        let view = BrokerView { last_seen_ms: s.as_of_ms - 1000, ..BrokerView::live(since_ms) };
         s.brokers.entry(broker(n)).or_insert(view);
     }
 }

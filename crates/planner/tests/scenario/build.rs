@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, HistoryEntry, Kind, Lifecycle, LoadReport, Marker, Move,
-    ShardKey, ShardLoad, ShardReport, Snapshot, Stream, StreamKey,
+    Assignment, BrokerId, BrokerView, HistoryEntry, Kind, LoadReport, Marker, Move, ShardKey,
+    ShardLoad, ShardReport, Snapshot, Stream, StreamKey,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// `key=value` words of a command, and the words without a `=`.
 pub(super) struct Words<'a> {

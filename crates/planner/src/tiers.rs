@@ -6,7 +6,7 @@ use crate::tally::Tally;
 use crate::world::{Group, Ord32, World};
 
 /// Rounding slack of weighted shares.
-const SLACK: f64 = 1e-9;
+pub(crate) const SLACK: f64 = 1e-9;
 
 /// How well a broker suits as the leader of a stream's shard; the first is the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ impl Tier {
 }
 
 /// Counts that a broker reaches or is under.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Bars {
     pub(crate) floor: u32,
     pub(crate) ceiling: u32,
@@ -101,9 +101,13 @@ impl Rules<'_, '_> {
 
     /// Leaders of a stream above (or below) a broker's part of it.
     pub(crate) fn excess(&self, stream: Ord32, broker: Ord32) -> f64 {
+        f64::from(self.tally.of_stream(stream, broker)) - self.part_of_stream(stream, broker)
+    }
+
+    /// A broker's part of a stream's shards, before rounding.
+    pub(crate) fn part_of_stream(&self, stream: Ord32, broker: Ord32) -> f64 {
         let facts = self.world.stream(stream);
-        let part = self.part(&self.world.groups[facts.group], broker, facts.stream.shards);
-        f64::from(self.tally.of_stream(stream, broker)) - part
+        self.part(&self.world.groups[facts.group], broker, facts.stream.shards)
     }
 
     /// Leaders in total above (or below) a broker's part of all shards.
@@ -122,7 +126,7 @@ impl Rules<'_, '_> {
     pub(crate) fn bars(&self, stream: Ord32, broker: Ord32) -> Bars {
         let facts = self.world.stream(stream);
         let group = &self.world.groups[facts.group];
-        let part = self.part(group, broker, facts.stream.shards);
+        let part = self.part_of_stream(stream, broker);
         let share = self.part(group, broker, self.tally.shards);
         let (floor, ceiling) = if self.stream_tiers {
             ((part + SLACK).floor() as u32, (part - SLACK).ceil() as u32)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::world::{Foremost, Ord32, World};
 
 /// Which brokers are preferred to which; the lowest first. Its meaning is the caller's.
-pub(super) type Shelf = u8;
+pub(super) type Shelf = u32;
 
 /// A broker that may be chosen, and what orders it within its shelf.
 #[derive(Debug, Clone, Copy, PartialEq)]

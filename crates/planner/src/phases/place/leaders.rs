@@ -1,22 +1,32 @@
 //! Who leads each new shard, by the tiers. The rule is [`crate::tiers`]'; here it is asked so often
 //! that the candidates are kept in order.
 
-use crate::facts::StreamFacts;
 use crate::pass::Pass;
 use crate::phases::place::ladder::{Candidate, Ladder, Shelf};
+use crate::phases::place::shelves::Shelves;
 use crate::tiers::{Bars, Tier};
 use crate::world::{NONE, Ord32};
 
 /// A stream with fewer shards than this part of the brokers is placed by its group's ladder.
 const PART: usize = 32;
 
-/// The candidates of all groups. With unequal parts every broker has bars of its own, and the
-/// candidates are looked through one by one.
+/// With unequal parts there is no ladder of a group; for so few shards the candidates are looked
+/// through one by one.
+const FEW: u32 = 4;
+
+/// One stream's candidates.
+struct OfStream {
+    stream: Ord32,
+    shelves: Shelves,
+    ladder: Ladder,
+}
+
+/// The candidates of all groups.
 pub(super) struct Leaders {
     /// By group, from the first time that it is asked for: by cluster share only.
     groups: Vec<Option<Ladder>>,
-    /// Of the stream being placed, if it is large: by tier.
-    stream: Option<(Ord32, Ladder)>,
+    /// Of the stream being placed, if it has a ladder of its own.
+    stream: Option<OfStream>,
     /// By broker: the last small stream that it was seen to lead any of.
     seen: Vec<Ord32>,
     /// The small stream that `seen` speaks of.
@@ -41,14 +51,16 @@ impl Leaders {
         except: Ord32,
     ) -> Option<(Ord32, Tier)> {
         let world = &pass.world;
-        if world.policy.capacity_weighted {
-            return look_through(pass, shard, except);
-        }
         let (stream, key_hash) = (world.shard(shard).stream, world.key_hash(shard));
         let facts = world.stream(stream);
         let targets = &world.groups[facts.group].targets;
-        let chosen = if facts.stream.shards as usize * PART >= targets.len() {
-            let ladder = self.of_stream(pass, stream, facts)?;
+        let weighted = world.policy.capacity_weighted;
+        if weighted && facts.stream.shards < FEW {
+            return look_through(pass, shard, except);
+        }
+        let large = facts.stream.shards as usize * PART >= targets.len();
+        let chosen = if weighted || large {
+            let ladder = self.of_stream(pass, stream, targets)?;
             let shelf = ladder.first_shelf(|b| b != except)?;
             ladder.best(world, key_hash, shelf, |b| b != except, std::iter::empty())
         } else {
@@ -57,19 +69,14 @@ impl Leaders {
         Some((chosen, pass.rules().tier(stream, chosen)))
     }
 
-    fn of_stream(
-        &mut self,
-        pass: &Pass<'_>,
-        stream: Ord32,
-        facts: &StreamFacts,
-    ) -> Option<&Ladder> {
-        if self.stream.as_ref().is_none_or(|(known, _)| *known != stream) {
-            let targets = pass.world.groups[facts.group].targets.iter();
-            let bars = targets.clone().next().map(|b| pass.rules().bars(stream, *b));
-            let stands = targets.filter_map(|b| in_stream(pass, stream, bars?, *b));
-            self.stream = Some((stream, Ladder::new(pass.world.brokers.len(), stands)));
+    fn of_stream(&mut self, pass: &Pass<'_>, stream: Ord32, targets: &[Ord32]) -> Option<&Ladder> {
+        if self.stream.as_ref().is_none_or(|known| known.stream != stream) {
+            let shelves = Shelves::new(pass, stream, targets)?;
+            let stands = targets.iter().filter_map(|b| in_stream(pass, stream, &shelves, *b));
+            let ladder = Ladder::new(pass.world.brokers.len(), stands);
+            self.stream = Some(OfStream { stream, shelves, ladder });
         }
-        self.stream.as_ref().map(|(_, ladder)| ladder)
+        self.stream.as_ref().map(|of_stream| &of_stream.ladder)
     }
 
     /// Brokers that lead none of the stream stand in its group's ladder; the few others are looked
@@ -124,11 +131,10 @@ impl Leaders {
         if self.small == stream {
             self.seen[broker as usize] = stream;
         }
-        if let Some((known, ladder)) = &mut self.stream
-            && *known == stream
+        if let Some(known) = &mut self.stream
+            && known.stream == stream
         {
-            let bars = pass.rules().bars(stream, broker);
-            ladder.put(broker, in_stream(pass, stream, bars, broker));
+            known.ladder.put(broker, in_stream(pass, stream, &known.shelves, broker));
         }
     }
 }
@@ -155,10 +161,9 @@ fn in_group(pass: &Pass<'_>, bars: Bars, broker: Ord32) -> Option<(Shelf, Candid
 fn in_stream(
     pass: &Pass<'_>,
     stream: Ord32,
-    bars: Bars,
+    shelves: &Shelves,
     broker: Ord32,
 ) -> Option<(Shelf, Candidate)> {
-    let led = pass.tally.of_stream(stream, broker);
-    let tier = bars.tier(led, pass.tally.leaders[broker as usize]);
-    pass.has_room(broker).then(|| (tier.number(), candidate(pass, broker)))
+    let shelf = shelves.of(pass, stream, broker);
+    pass.has_room(broker).then(|| (shelf, candidate(pass, broker)))
 }

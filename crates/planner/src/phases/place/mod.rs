@@ -4,6 +4,7 @@
 mod ladder;
 mod leaders;
 mod seats;
+mod shelves;
 
 use evenkeel_model::{BrokerId, Marker, MarkerReason, ShardState};
 

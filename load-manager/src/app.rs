@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use evenkeel_coordination::{Election, ElectionConfig, Session, SessionConfig, View, ViewConfig};
+use evenkeel_coordination::{Election, ElectionConfig, Session, SessionConfig};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{LeaderRecord, RECORD_VERSION};
 use evenkeel_proto::admin::admin_server::AdminServer;
@@ -47,7 +47,7 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
     let ttl = Duration::from_millis(config.session_ttl_ms);
     let session = Session::start(store.clone(), SessionConfig::new("load_manager", ttl));
     let keys = Keys::new(&config.root);
-    let view = View::start(store.clone(), Records::prefixes(&keys), ViewConfig::default());
+    let view = Records::view(store.clone(), &keys);
     let election = Election::start(
         store.clone(),
         session.clone(),

@@ -117,7 +117,6 @@ impl Cluster {
     pub(crate) fn forget(&self) {
         let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         decoded.records.forget();
-        decoded.kept.forget();
         decoded.changed.mark_changed();
     }
 

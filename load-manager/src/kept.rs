@@ -15,6 +15,8 @@ use crate::snapshot::{self, Circumstances};
 #[derive(Default)]
 pub(crate) struct Kept {
     planner: Option<Planner>,
+    /// The reading of the records that it was made from.
+    reading: u64,
 }
 
 /// The subjects of all records that changed since the last look.
@@ -56,14 +58,12 @@ impl Changed {
 }
 
 impl Kept {
-    /// Everything is reckoned anew at the next look.
-    pub(crate) fn forget(&mut self) {
-        self.planner = None;
-    }
-
     /// The planner over these records now.
     pub(crate) fn look(&mut self, records: &mut Records, at: &Circumstances) -> &Planner {
         let changed = Changed::take(records);
+        if std::mem::replace(&mut self.reading, records.readings) != records.readings {
+            self.planner = None;
+        }
         match self.planner.take().filter(|kept| changed.is_small(kept.snapshot(), records, at)) {
             Some(mut planner) => {
                 take_in(&mut planner, records, at, &changed);
@@ -76,14 +76,19 @@ impl Kept {
 
 fn take_in(planner: &mut Planner, records: &Records, at: &Circumstances, changed: &Changed) {
     let mut reports = changed.reports.clone();
+    let mut reborn = BTreeSet::new();
     for broker in &changed.brokers {
         let Some(view) = snapshot::broker_view(records, broker, at) else { continue };
-        let old = &planner.snapshot().brokers[broker];
-        if old.incarnation != view.incarnation {
-            // Reports of another life count no more, or count again.
-            reports.extend(records.reports.iter().map(|r| r.id.clone()).filter(|r| r.0 == *broker));
+        let known = planner.snapshot().brokers.get(broker);
+        if known.is_none_or(|old| old.incarnation != view.incarnation) {
+            reborn.insert(broker);
         }
         planner.set_broker(broker, view);
+    }
+    if !reborn.is_empty() {
+        // Reports of another life count no more, or count again.
+        let ids = records.reports.iter().map(|r| &r.id);
+        reports.extend(ids.filter(|(broker, _)| reborn.contains(broker)).cloned());
     }
     for broker in &changed.loads {
         let Some(view) = planner.snapshot().brokers.get(broker) else { continue };

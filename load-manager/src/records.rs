@@ -9,7 +9,7 @@ mod kinds;
 
 use std::collections::BTreeSet;
 
-use evenkeel_coordination::{Entry, Mark, Revision, ViewState};
+use evenkeel_coordination::{Entry, Mark, Revision, Store, View, ViewConfig, ViewState};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
     AssignmentRecord, CopyRecord, HistoryEntry, LeaderRecord, LoadReport, Marker, NodeRecord,
@@ -19,6 +19,9 @@ use evenkeel_model::{
 use family::AnyFamily;
 pub(crate) use family::{Family, Record, Unreadable};
 pub(crate) use kinds::{HistoryId, StoredPolicy};
+
+/// Changes between two looks that are taken in key by key; after more everything is walked.
+const REMEMBERED_CHANGES: usize = 1 << 16;
 
 /// Where entries are read from: the live view, or a list in a test.
 pub(crate) trait Source {
@@ -62,6 +65,8 @@ pub(crate) struct Records {
     pub(crate) keys: Keys,
     /// The revision of the last [`Self::refresh`].
     pub(crate) revision: Revision,
+    /// Rises whenever everything is read anew.
+    pub(crate) readings: u64,
     /// Where the source was then.
     mark: Option<Mark>,
     /// Rises whenever something changes that a plan depends on at once.
@@ -97,6 +102,7 @@ impl Records {
     pub(crate) fn new(keys: Keys) -> Self {
         Self {
             revision: 0,
+            readings: 0,
             mark: None,
             placement_version: 1,
             leaders: Family::new("leader", keys.leaders()),
@@ -118,11 +124,18 @@ impl Records {
     /// Decodes everything anew at the next refresh: revisions of another store would tell nothing.
     pub(crate) fn forget(&mut self) {
         let placement_version = self.placement_version + 1;
-        *self = Self { placement_version, ..Self::new(self.keys.clone()) };
+        let readings = self.readings + 1;
+        *self = Self { placement_version, readings, ..Self::new(self.keys.clone()) };
+    }
+
+    /// A view that [`Self::refresh`] can ask what changed.
+    pub(crate) fn view(store: Store, keys: &Keys) -> View {
+        let config = ViewConfig { remembered_changes: REMEMBERED_CHANGES, ..ViewConfig::default() };
+        View::start(store, Self::prefixes(keys), config)
     }
 
     /// The prefixes that a view must cover for [`Self::refresh`].
-    pub(crate) fn prefixes(keys: &Keys) -> Vec<String> {
+    fn prefixes(keys: &Keys) -> Vec<String> {
         Self::new(keys.clone()).families().iter().map(|f| f.prefix().to_owned()).collect()
     }
 

@@ -78,11 +78,11 @@ impl Rehearsal {
         if before == after {
             return;
         }
-        let load = |broker: &BrokerId| planner.snapshot().brokers.get(broker)?.load.clone();
-        let Some(mut source) = load(&before) else { return };
-        let Some(at) = source.shards.iter().position(|row| row.shard == *shard) else { return };
+        let load = |broker: &BrokerId| planner.snapshot().brokers.get(broker)?.load.as_ref();
+        let found = load(&before).and_then(|l| l.shards.iter().position(|r| r.shard == *shard));
+        let (Some(at), Some(mut source)) = (found, load(&before).cloned()) else { return };
         let row = source.shards.remove(at);
-        if let Some(mut destination) = load(&after) {
+        if let Some(mut destination) = load(&after).cloned() {
             destination.shards.push(row);
             planner.set_load(&after, Some(destination));
         }

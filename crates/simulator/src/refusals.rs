@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
@@ -29,6 +30,14 @@ impl Refusals {
 }
 
 impl<S: Subscriber> Layer<S> for Refusals {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::ERROR)
+    }
+
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         event.record(&mut self.clone());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_coordination::{
-    Election, ElectionConfig, Entry, Session, SessionConfig, Store, StoreConfig, View, ViewConfig,
+    Election, ElectionConfig, Entry, Session, SessionConfig, Store, StoreConfig,
 };
 use evenkeel_embedded_etcd::EmbeddedEtcd;
 use evenkeel_model::keys::Keys;
@@ -56,7 +56,7 @@ impl Harness {
             evenkeel_model::encode(&leader),
         );
         let election = Election::start(store.clone(), session.clone(), config);
-        let view = View::start(store.clone(), Records::prefixes(&keys), ViewConfig::default());
+        let view = Records::view(store.clone(), &keys);
         let cluster = Arc::new(Cluster::new(ClusterParts {
             store,
             view,
@@ -77,7 +77,7 @@ impl Harness {
     /// An instance over the same store that is not elected.
     pub(super) async fn beside(&self) -> Arc<Cluster> {
         let (store, keys) = (self.outside.clone(), Keys::default());
-        let view = View::start(store.clone(), Records::prefixes(&keys), ViewConfig::default());
+        let view = Records::view(store.clone(), &keys);
         let cluster = Arc::new(Cluster::new(ClusterParts {
             store,
             view,
@@ -102,7 +102,7 @@ impl Harness {
             store.put("/cluster/leader/x", b"{}".to_vec(), None).await.unwrap();
         }
         let keys = Keys::default();
-        let view = View::start(store, Records::prefixes(&keys), ViewConfig::default());
+        let view = Records::view(store, &keys);
         view.ready().await;
         Cluster::new(ClusterParts {
             store: self.cluster.store.clone(),

@@ -122,3 +122,20 @@ fn it_holds_what_a_snapshot_built_anew_would() {
         }
     }
 }
+
+#[test]
+fn a_replaced_store_is_planned_from_alone() {
+    let at = Circumstances { now_ms: 50_000, elected_at_ms: 40_000, configured: Policy::default() };
+    let mut before = Stock::default();
+    before.node(&node("b1", Lifecycle::Live, 1));
+    before.put("/cluster/streams/stream/d/s", &json!({ "stream": "stream/d/s", "shards": 1 }));
+    before.put("/cluster/shards/stream/d/s/0", &assignment(&mut Rng(1), "stream/d/s/0"));
+    let mut after = Stock::default();
+    after.node(&node("b1", Lifecycle::Live, 1));
+    let mut records = Records::new(Keys::default());
+    let mut kept = Kept::default();
+    for stock in [&before, &after] {
+        records.refresh(stock);
+        assert_eq!(*kept.look(&mut records, &at).snapshot(), build(&stock.records(), &at));
+    }
+}

@@ -2,24 +2,29 @@
 
 use std::collections::VecDeque;
 
-/// Changes that are remembered. Who falls further behind reads the whole map.
-const LENGTH: usize = 1 << 16;
-
 /// A moment of a view, to ask later what changed since.
 pub type Mark = u64;
 
 #[derive(Debug, Default)]
 pub(super) struct Journal {
+    /// Changes that are remembered. Who falls further behind reads the whole map.
+    length: usize,
     keys: VecDeque<String>,
     /// The number of the first remembered change.
     first: u64,
 }
 
 impl Journal {
+    pub(super) fn new(length: usize) -> Self {
+        Self { length, ..Self::default() }
+    }
+
     pub(super) fn note(&mut self, key: &str) {
-        if self.keys.len() == LENGTH {
-            self.keys.pop_front();
+        if self.keys.len() == self.length {
             self.first += 1;
+            if self.keys.pop_front().is_none() {
+                return;
+            }
         }
         self.keys.push_back(key.to_owned());
     }
@@ -51,7 +56,7 @@ mod tests {
 
     #[test]
     fn it_tells_what_changed_since_a_mark_and_when_it_cannot() {
-        let mut journal = Journal::default();
+        let mut journal = Journal::new(4);
         let start = journal.mark();
         assert_eq!(since(&journal, start), Some(vec![]));
         journal.note("a");
@@ -63,7 +68,19 @@ mod tests {
         assert_eq!(since(&journal, later), None);
         assert_eq!(since(&journal, journal.mark()), Some(vec![]));
         let full = journal.mark();
-        (0..=LENGTH).for_each(|_| journal.note("c"));
+        (0..4).for_each(|_| journal.note("c"));
+        assert_eq!(since(&journal, full), Some(vec!["c"; 4]));
+        journal.note("c");
         assert_eq!(since(&journal, full), None);
+    }
+
+    #[test]
+    fn one_without_a_length_remembers_nothing_and_says_so() {
+        let mut journal = Journal::new(0);
+        let start = journal.mark();
+        assert_eq!(since(&journal, start), Some(vec![]));
+        journal.note("a");
+        assert_eq!(since(&journal, start), None);
+        assert_eq!(since(&journal, journal.mark()), Some(vec![]));
     }
 }

@@ -49,6 +49,9 @@ pub struct ViewConfig {
     /// Everything is listed and compared this often, because etcd can skip events of a slow
     /// watch; never if none. 5 min.
     pub relist_every: Option<Duration>,
+    /// How many changes are remembered for [`ViewState::changed_since`]; for the process that looks
+    /// at very many keys very often. None.
+    pub remembered_changes: usize,
 }
 
 impl Default for ViewConfig {
@@ -58,6 +61,7 @@ impl Default for ViewConfig {
             silence: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(2),
             relist_every: Some(Duration::from_secs(300)),
+            remembered_changes: 0,
         }
     }
 }
@@ -107,7 +111,7 @@ impl View {
             Streams::Joint => vec![prefixes],
             Streams::PerPrefix => prefixes.into_iter().map(|prefix| vec![prefix]).collect(),
         };
-        let shared = Arc::new(Shared::new(groups.len()));
+        let shared = Arc::new(Shared::new(groups.len(), config.remembered_changes));
         let running = groups
             .iter()
             .cloned()

@@ -45,9 +45,9 @@ impl Subscriber {
 }
 
 impl Shared {
-    pub(super) fn new(feeds: usize) -> Self {
+    pub(super) fn new(feeds: usize, remembered_changes: usize) -> Self {
         Self {
-            state: RwLock::new(ViewState::new(feeds)),
+            state: RwLock::new(ViewState::new(feeds, remembered_changes)),
             subscribers: Mutex::default(),
             heard: Mutex::new(vec![Instant::now(); feeds]),
             revision: watch::Sender::new(0),
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_subscriber_that_falls_behind_gets_a_reset_for_what_it_missed() {
-        let shared = Shared::new(1);
+        let shared = Shared::new(1, 0);
         let mut receiver = shared.subscribe_with_backlog(4);
         let send = |revision| shared.change(|_| vec![delete(revision)]);
         // The reset of the beginning takes a place too.
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_reset_that_still_waits_covers_what_does_not_fit_behind_it() {
-        let shared = Shared::new(1);
+        let shared = Shared::new(1, 0);
         let mut receiver = shared.subscribe_with_backlog(4);
         let send = |revision| shared.change(|_| vec![delete(revision)]);
         (1..=4).for_each(send);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn subscribers_that_are_gone_are_forgotten() {
-        let shared = Shared::new(1);
+        let shared = Shared::new(1, 0);
         drop(shared.subscribe_with_backlog(4));
         shared.change(|_| vec![delete(1)]);
         assert_eq!(shared.lock_subscribers().len(), 0);

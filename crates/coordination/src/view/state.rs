@@ -36,8 +36,9 @@ pub(super) struct Difference {
 }
 
 impl ViewState {
-    pub(super) fn new(feeds: usize) -> Self {
-        Self { reached: vec![0; feeds], ..Self::default() }
+    pub(super) fn new(feeds: usize, remembered_changes: usize) -> Self {
+        let journal = Journal::new(remembered_changes);
+        Self { reached: vec![0; feeds], journal, ..Self::default() }
     }
 
     /// The revision that the map shows; the lowest of its watches'. 0 before the first listing.

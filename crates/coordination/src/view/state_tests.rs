@@ -41,7 +41,7 @@ fn keys(state: &ViewState, prefix: &str) -> Vec<String> {
 
 #[test]
 fn events_sent_again_change_nothing() {
-    let mut state = ViewState::new(1);
+    let mut state = ViewState::new(1, 0);
     let first = vec![put("/a/1", 5), put("/a/2", 6), delete("/a/1", 7)];
     assert_eq!(state.apply(0, first.clone(), 7), first);
     assert_eq!(state.apply(0, vec![put("/a/2", 6)], 7), vec![]);
@@ -52,7 +52,7 @@ fn events_sent_again_change_nothing() {
 
 #[test]
 fn a_listing_turns_into_the_changes_that_were_missed() {
-    let mut state = ViewState::new(1);
+    let mut state = ViewState::new(1, 0);
     list(&mut state, listing(9, &[("/a/1", 3), ("/a/2", 4)]), listing(9, &[("/b/1", 5)]));
     let difference =
         list(&mut state, listing(20, &[("/a/2", 15), ("/a/3", 16)]), listing(20, &[("/b/1", 5)]));
@@ -64,7 +64,7 @@ fn a_listing_turns_into_the_changes_that_were_missed() {
 
 #[test]
 fn what_the_watch_should_have_seen_counts_as_drift() {
-    let mut state = ViewState::new(1);
+    let mut state = ViewState::new(1, 0);
     list(&mut state, listing(9, &[]), listing(9, &[]));
     let difference = list(&mut state, listing(12, &[("/a/1", 8)]), listing(12, &[("/b/1", 11)]));
     assert_eq!(difference.drifted, 1);
@@ -72,7 +72,7 @@ fn what_the_watch_should_have_seen_counts_as_drift() {
 
 #[test]
 fn a_replaced_store_may_have_lower_revisions() {
-    let mut state = ViewState::new(1);
+    let mut state = ViewState::new(1, 0);
     list(&mut state, listing(900, &[("/a/1", 800)]), listing(900, &[]));
     let difference = list(&mut state, listing(3, &[("/a/1", 2)]), listing(3, &[]));
     assert_eq!(difference.changes, vec![put("/a/1", 2)]);
@@ -81,7 +81,7 @@ fn a_replaced_store_may_have_lower_revisions() {
 
 #[test]
 fn a_listing_leaves_other_prefixes_alone() {
-    let mut state = ViewState::new(2);
+    let mut state = ViewState::new(2, 0);
     state.apply(1, vec![put("/A", 1), put("/a", 1), put("/a0", 1), put("/é", 1)], 1);
     state.replace(0, &["/a/".to_owned()], vec![listing(5, &[("/a/1", 4)])]);
     assert_eq!(keys(&state, ""), ["/A", "/a", "/a/1", "/a0", "/é"]);
@@ -91,10 +91,10 @@ fn a_listing_leaves_other_prefixes_alone() {
 
 #[test]
 fn the_views_revision_is_that_of_the_slowest_watch() {
-    let mut state = ViewState::new(2);
+    let mut state = ViewState::new(2, 0);
     state.reach(0, 9);
     assert_eq!(state.revision(), 0);
     state.reach(1, 5);
     assert_eq!(state.revision(), 5);
-    assert_eq!(ViewState::new(0).revision(), 0);
+    assert_eq!(ViewState::new(0, 0).revision(), 0);
 }

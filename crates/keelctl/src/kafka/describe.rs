@@ -169,6 +169,12 @@ fn partition(fields: &Fields<'_>, line: usize) -> Result<Partition, String> {
     if replicas.is_empty() {
         return Err("Replicas is empty: expected brokers' numbers such as 1,2,3".to_owned());
     }
+    if adding.len() == replicas.len() {
+        let all = listed(&replicas);
+        return Err(format!(
+            "Adding Replicas are all of the Replicas {all}: expected one that is there"
+        ));
+    }
     let outside = |b: &&Broker| !replicas.contains(b);
     if let Some(other) = isr.iter().chain(&leader).chain(&adding).chain(&removing).find(outside) {
         return Err(format!("broker {other} is none of the Replicas {}", listed(&replicas)));

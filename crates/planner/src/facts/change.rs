@@ -22,7 +22,8 @@ impl Facts {
         self.loads.resize_with(self.ids.len(), || None);
         let after = next.map(|_| self.shape(shard));
         self.tally.replace(row.stream, before.as_ref(), after.as_ref());
-        if self.waste > self.arena.len() / 2 {
+        // Compacting looks at every shard.
+        if self.waste > (self.arena.len() + self.shards.len()) / 2 {
             self.compact();
         }
     }

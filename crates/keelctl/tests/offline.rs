@@ -104,6 +104,18 @@ fn the_whole_load_plan_is_made_at_once() {
 }
 
 #[test]
+fn a_load_plan_that_falls_short_says_so() {
+    let arguments = ["plan", "--snapshot", "-", "--objective", "load", "--tolerance", "5"];
+    let three = uneven().replace(r#""id":"b2""#, r#""id":"b2","max_shards":1"#);
+    let short = keelctl(&arguments, &three);
+    assert_eq!(short.code, 0);
+    assert!(short.stderr.starts_with("5 % is not reached with these shards"), "{}", short.stderr);
+    let unknown = keelctl(&arguments, &uneven().replace("100.0", "0.0"));
+    assert_eq!((unknown.code, unknown.stderr.lines().count()), (0, 1));
+    assert!(unknown.stderr.starts_with("no shard's load is known"), "{}", unknown.stderr);
+}
+
+#[test]
 fn objectives_and_tolerances_are_checked_before_anything_is_read() {
     let plan = |more: &[&'static str]| [&["plan", "--snapshot", "-"][..], more].concat();
     for bad in ["-1", "NaN", "inf", "101", "five", ""] {

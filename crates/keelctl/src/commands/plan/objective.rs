@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::Failure;
-use crate::output::{Format, bytes, emit_large, table};
+use crate::output::{Format, bytes, emit_large, note, table};
 
 /// What the moves are to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,7 +37,11 @@ pub(super) fn plan(snapshot: &mut Snapshot, tolerance: f64, fewest_moves: bool) 
     let began = Instant::now();
     let plan = even_load(snapshot, tolerance, aim);
     apply_load_plan(snapshot, &plan);
-    Evening { plan, planning_ms: began.elapsed().as_secs_f64() * 1000.0 }
+    let evening = Evening { plan, planning_ms: began.elapsed().as_secs_f64() * 1000.0 };
+    if let Some(short) = evening.falls_short(snapshot, tolerance, aim) {
+        note(short);
+    }
+    evening
 }
 
 #[derive(Serialize)]
@@ -52,6 +56,23 @@ struct Document<'a> {
 }
 
 impl Evening {
+    /// Why the moves, or none, are not all that was asked for.
+    fn falls_short(&self, snapshot: &Snapshot, tolerance: f64, aim: LoadAim) -> Option<String> {
+        let reports = snapshot.brokers.values().filter_map(|b| b.load.as_ref());
+        if !reports.flat_map(|report| &report.shards).any(|row| row.bytes_per_second > 0.0) {
+            return Some("no shard's load is known, so there is nothing to even out".to_owned());
+        }
+        let LoadPlan { max_over_mean: max, min_over_mean: min, .. } = self.plan;
+        let part = tolerance / 100.0 + 1e-9;
+        let low = aim == LoadAim::BothSides && min < 1.0 - part;
+        (max > 1.0 + part || low).then(|| {
+            format!(
+                "{tolerance} % is not reached with these shards, zones and limits: the most \
+                 loaded broker is at {max:.3} of the mean and the least loaded at {min:.3}"
+            )
+        })
+    }
+
     /// Writes it to stdout. People are shown the moves, and not the snapshot they lead to.
     pub(super) fn print(&self, format: Format, at_end: &Snapshot) -> Result<(), Failure> {
         let plan = &self.plan;

@@ -148,17 +148,6 @@ pub fn bytes(count: f64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// A span of milliseconds for people.
-pub fn span_ms(ms: i64) -> String {
-    let seconds = ms.max(0) / 1000;
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -174,7 +163,6 @@ mod tests {
     #[test]
     fn quantities_are_readable() {
         assert_eq!((bytes(12.0), bytes(1536.0)), ("12 B".into(), "1.5 KiB".into()));
-        assert_eq!((span_ms(59_999), span_ms(61_000)), ("59s".into(), "1m01s".into()));
         assert_eq!(cell(&json!({"b1": 4, "b2": [1.5, "x"]})), "b1=4 b2=1.50,x");
     }
 }

@@ -43,7 +43,7 @@ pub use decision::{
 pub use even_load::{LoadAim, LoadMove, LoadPlan, apply_load_plan, even_load};
 pub use explain::{
     BrokerExplanation, Candidate, Explanation, NamingDecision, NamingShard, RoleCounts, explain,
-    explain_broker,
+    explain_broker, span,
 };
 pub use operator::{
     ForcedPromotion, MoveRefusal, MoveRefusedBecause, OperatorMove, cancel_move, force_promote,

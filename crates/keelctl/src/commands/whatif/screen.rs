@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use evenkeel_model::BrokerId;
-use evenkeel_planner::{Duration, Effort, Movement, Outlook, WhatIf};
+use evenkeel_planner::{Duration, Effort, Movement, Outlook, WhatIf, span};
 use serde_json::json;
 
-use crate::output::{bytes, cell, span_ms, table};
+use crate::output::{bytes, cell, table};
 
 /// The whole screen.
 pub(super) fn of(a: &WhatIf) -> String {
@@ -97,7 +97,7 @@ fn time(t: &Duration, e: &Effort) -> String {
 
 fn seconds(seconds: f64) -> String {
     // Far beyond any plan the number itself says nothing.
-    span_ms((seconds * 1000.0).min(9e15) as i64)
+    span((seconds * 1000.0).min(9e15) as i64)
 }
 
 fn outlooks(before: &Outlook, after: &Outlook) -> String {

@@ -3,7 +3,7 @@
 use evenkeel_model::{BrokerId, ShardKey, Snapshot};
 use serde::Serialize;
 
-use crate::decision::{Decision, Reason, ShardDecision, Step};
+use crate::decision::{Decision, Reason, ShardDecision, Step, Write};
 use crate::rehearsal::Rehearsal;
 
 /// Puts a decision's write into the snapshot: the assignment, the marker it removes, the history
@@ -34,6 +34,19 @@ pub struct StableStep {
     pub to: Option<BrokerId>,
     /// Why.
     pub reason: Reason,
+}
+
+impl StableStep {
+    pub(crate) fn new(pass: u32, write: &Write) -> Self {
+        Self {
+            pass,
+            shard: write.next.shard.clone(),
+            step: write.step,
+            from: write.from.clone(),
+            to: write.to.clone(),
+            reason: write.reason,
+        }
+    }
 }
 
 /// Where a snapshot comes to rest.
@@ -76,14 +89,7 @@ pub fn until_stable(snapshot: Snapshot, max_passes: u32) -> Stable {
         for decision in &plan.decisions {
             let Some(write) = decision.decision.write() else { continue };
             moves += u32::from(write.step == Step::CutOver && write.from != write.to);
-            steps.push(StableStep {
-                pass: passes,
-                shard: decision.shard.clone(),
-                step: write.step,
-                from: write.from.clone(),
-                to: write.to.clone(),
-                reason: write.reason,
-            });
+            steps.push(StableStep::new(passes, write));
             rehearsal.write(decision);
         }
         rehearsal.settle();

@@ -42,14 +42,15 @@ impl Duration {
         let mut busy: BTreeMap<(&'static str, &BrokerId), f64> = BTreeMap::new();
         let (mut all, mut moves) = (0.0, 0.0);
         for step in steps {
-            let (Some(bytes), Some(source), Some(to)) = (step.bytes, &step.source, &step.to) else {
+            let (Some(bytes), Some(source), Some(to)) = (step.bytes, &step.source, &step.write.to)
+            else {
                 continue;
             };
             let bytes = bytes as f64;
             let (sends, receives) = (bytes / rates.of(source), bytes / rates.of(to));
             let alone = sends.max(receives);
             all += alone;
-            if step.step != Step::Restore {
+            if step.write.step != Step::Restore {
                 moves += alone;
             }
             *busy.entry(("sending", source)).or_default() += sends;

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::Effort;
 use super::outlook::Unresolved;
-use crate::decision::{Decision, Reason, Step, WaitingOn, Write};
+use crate::apply::StableStep;
+use crate::decision::{Decision, Step, WaitingOn, Write};
 use crate::plan::Plan;
 use crate::rehearsal::Rehearsal;
 
@@ -20,19 +21,10 @@ const REST_MS: Millis = 60_000;
 /// One write on the way, and the copy that it starts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Movement {
-    /// The pass that made it, from 1.
-    pub pass: u32,
-    /// The shard.
-    pub shard: ShardKey,
-    /// The step.
-    pub step: Step,
-    /// Old leader, or replaced follower.
-    pub from: Option<BrokerId>,
-    /// New leader, or joiner.
-    pub to: Option<BrokerId>,
-    /// Why.
-    pub reason: Reason,
-    /// Whether it starts a copy to `to`.
+    /// The write.
+    #[serde(flatten)]
+    pub write: StableStep,
+    /// Whether it starts a copy to its `to`.
     pub copies: bool,
     /// Whom the bytes come from.
     pub source: Option<BrokerId>,
@@ -104,12 +96,7 @@ impl Course {
             let Decision::Write(write) = &decision.decision else { continue };
             let copies = copies(rehearsal.snapshot(), write);
             self.steps.push(Movement {
-                pass: self.passes,
-                shard: decision.shard.clone(),
-                step: write.step,
-                from: write.from.clone(),
-                to: write.to.clone(),
-                reason: write.reason,
+                write: StableStep::new(self.passes, write),
                 copies,
                 source: write.next.leader.clone().filter(|_| copies),
                 bytes: sizes.get(&decision.shard).copied().filter(|_| copies),
@@ -124,12 +111,12 @@ impl Course {
         };
         let bytes = self.steps.iter().filter_map(|m| m.bytes);
         Effort {
-            leader_moves: count(&|m| m.step == Step::CutOver && m.from != m.to),
+            leader_moves: count(&|m| m.write.step == Step::CutOver && m.write.from != m.write.to),
             copies: count(&|m| m.copies),
             bytes_copied: bytes.fold(0, u64::saturating_add),
             copies_of_unknown_size: count(&|m| m.copies && m.bytes.is_none()),
-            placed: count(&|m| m.step == Step::Place),
-            promoted: count(&|m| m.step == Step::Promote),
+            placed: count(&|m| m.write.step == Step::Place),
+            promoted: count(&|m| m.write.step == Step::Promote),
             stable: self.stable,
         }
     }

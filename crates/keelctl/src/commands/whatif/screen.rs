@@ -149,12 +149,12 @@ fn moves(steps: &[Movement]) -> String {
             (true, None) => "unknown".to_owned(),
         };
         [
-            m.pass.to_string(),
-            m.shard.to_string(),
-            m.step.to_string(),
-            name(&m.from),
-            name(&m.to),
-            m.reason.to_string(),
+            m.write.pass.to_string(),
+            m.write.shard.to_string(),
+            m.write.step.to_string(),
+            name(&m.write.from),
+            name(&m.write.to),
+            m.write.reason.to_string(),
             copy,
         ]
     };

@@ -278,6 +278,7 @@ async fn a_source_refuses_what_is_stale_and_sends_no_more_than_the_credit() {
         start_offset: 0,
         start_generation: 0,
         max_chunk_bytes: 0,
+        class: String::new(),
     };
     let request = |ask| PullRequest { request: Some(ask) };
 

@@ -16,6 +16,8 @@ pub struct Order {
     pub shard: ShardKey,
     /// For which assignment.
     pub generation: Generation,
+    /// What it is for.
+    pub class: String,
     /// From whom.
     pub source: String,
     /// Where that is.
@@ -70,6 +72,7 @@ impl Orders {
         let order = Order {
             shard: shard.clone(),
             generation: order.generation,
+            class: order.class,
             source: order.source,
             source_address: order.source_address,
             token: order.token,

@@ -253,6 +253,7 @@ impl Pull {
             start_offset: self.position.end_offset,
             start_generation: self.position.last_generation,
             max_chunk_bytes: CHUNK_BYTES as u32,
+            class: self.order.class.clone(),
         }
     }
 

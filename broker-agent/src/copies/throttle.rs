@@ -103,6 +103,7 @@ impl Controller {
             state: state.as_str().to_owned(),
             egress_bytes: egress,
             ingress_bytes: ingress,
+            ..NodeStatus::default()
         }
     }
 }

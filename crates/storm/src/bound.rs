@@ -1,0 +1,1 @@
+//! The least time that a repair can take, whatever the order of its copies.

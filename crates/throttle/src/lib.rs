@@ -2,16 +2,19 @@
 //!
 //! Two laws share their limits. [`Plain`] answers each sample at once; [`Steady`] looks at a
 //! window, moves in proportion to the error and calms down when it oscillates. Both start at 20 %
-//! of the link, never leave 5 % to 50 %, cut by at most × 0.7 and raise by at most × 1.05.
+//! of the link, never leave 5 % to 50 %, cut by at most × 0.7 and raise by at most × 1.05. [`Ramp`] is the
+//! part of it that maintenance may take.
 //!
 //! **Invariant:** pure functions of samples: no I/O, no clock. A law never raises on no data.
 
 mod plain;
+mod ramp;
 mod steady;
 
 use serde::{Deserialize, Serialize};
 
 pub use plain::Plain;
+pub use ramp::{Beside, Ramp, TRICKLE};
 pub use steady::Steady;
 
 /// Share of the link that a law starts with.

@@ -14,14 +14,14 @@ const WINDOW_MS: u64 = 10_000;
 /// After a cut the samples of this long still show the load before it.
 const SETTLE_MS: u64 = 1_000;
 /// Fewer requests than this in a period have no p99.
-const MIN_REQUESTS: u64 = 50;
+pub(crate) const MIN_REQUESTS: u64 = 50;
 /// Latency above the target times this, or a queue above its usual length times this, is cut at
 /// once.
-const ALARM: f64 = 2.0;
+pub(crate) const ALARM: f64 = 2.0;
 /// A queue below this part of its usual length is a calm one.
-const CALM_QUEUE: f64 = 0.5;
+pub(crate) const CALM_QUEUE: f64 = 0.5;
 /// A raise must be needed: so much of the share was used.
-const USED: f64 = 0.9;
+pub(crate) const USED: f64 = 0.9;
 /// Samples before a proportional cut, and before a raise.
 const CUT_SAMPLES: usize = 3;
 const RAISE_SAMPLES: usize = 5;

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use evenkeel_throttle::{CUT, Law, LawName, MAX_SHARE, MIN_SHARE, RAISE, Sample, State};
+use evenkeel_throttle::{
+    Beside, CUT, Law, LawName, MAX_SHARE, MIN_SHARE, RAISE, Ramp, Sample, State, TRICKLE,
+};
 use proptest::prelude::*;
 
 fn samples() -> impl Strategy<Value = Vec<Sample>> {
@@ -48,6 +50,52 @@ proptest! {
             if !known && sample.queue.is_none() {
                 prop_assert_eq!(after, before, "moved without data");
             }
+        }
+    }
+}
+
+fn periods() -> impl Strategy<Value = Vec<(Sample, Beside)>> {
+    let copies = prop_oneof![Just(None), (0.0..=1.0).prop_map(Some)];
+    let beside = (prop::bool::weighted(0.2), copies, prop_oneof![Just(1.0), 0.0..=1.0]);
+    (samples(), prop::collection::vec(beside, 200)).prop_map(|(samples, besides)| {
+        let mut law = Law::new(LawName::Steady, 100.0).unwrap();
+        samples
+            .into_iter()
+            .zip(besides)
+            .map(|(sample, (repairing, copies, used))| {
+                law.observe(sample);
+                (sample, Beside { share: law.share(), repairing, copies, used })
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn maintenance_comes_back_by_bounded_steps_and_stays_within_the_controllers_share(
+        periods in periods(),
+    ) {
+        let mut ramp = Ramp::new(100.0).unwrap();
+        let mut repaired = true;
+        for (sample, beside) in periods {
+            let before = ramp.share();
+            ramp.observe(&sample, &beside);
+            let after = ramp.share();
+            let trickle = TRICKLE * beside.share;
+            prop_assert!(after >= trickle, "nothing starves");
+            prop_assert!(after <= beside.ceiling() && after <= beside.share);
+            if beside.repairing {
+                prop_assert_eq!(after, trickle);
+            } else if repaired {
+                prop_assert!(after <= MIN_SHARE, "the first second is at the floor");
+            } else {
+                prop_assert!(after <= before * RAISE + 1e-12);
+                let known = sample.p99_ms.is_some_and(|p| p.is_finite() && p >= 0.0);
+                if !known && sample.queue.is_none() {
+                    prop_assert!(after <= before.max(trickle), "rose without data");
+                }
+            }
+            repaired = beside.repairing;
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Config {
     pub requests_max: usize,
     /// Most bytes of publishes that are served or wait at once.
     pub requests_max_bytes: u64,
+    /// Mean latency of publishes above which fewer are taken in at once.
+    pub shed_latency_ms: u64,
     /// Own request p99 that copies must not push up.
     pub copy_target_p99_ms: f64,
     /// How the copies' share of the link follows the p99.
@@ -135,6 +137,7 @@ impl Default for Config {
             move_hold_max: 1_024,
             requests_max: 4_096,
             requests_max_bytes: 256 << 20,
+            shed_latency_ms: 100,
             copy_target_p99_ms: 100.0,
             copy_law: LawName::Steady,
             shutdown_handoff_timeout_ms: 30_000,
@@ -181,6 +184,7 @@ impl Settings for Config {
         key("move_hold_max", "publishes", "most publishes that wait at once", "none waits"),
         key("requests_max", "requests", "most client requests served at once; more are refused with a delay", "refused"),
         key("requests_max_bytes", "bytes", "most bytes of publishes served or waiting at once; more are refused with a delay", "refused"),
+        key("shed_latency_ms", "milliseconds", "mean latency of publishes above which fewer are taken in at once, if it is also half as much again as usual; the rest is refused with a delay", "only requests_max limits them"),
         key("copy_target_p99_ms", "milliseconds", "own request p99 that copies must not push up", "refused"),
         key("copy_law", "plain or steady", "how copies follow the p99", "refused"),
         key("shutdown_handoff_timeout_ms", "milliseconds", "how long a stopping broker serves to hand its shards over", "stops at once"),

@@ -17,6 +17,7 @@ const PUBLISHED_RECORDS: &str = "evenkeel_broker_published_records_total";
 const PUBLISHED_BYTES: &str = "evenkeel_broker_published_bytes_total";
 const REQUESTS: &str = "evenkeel_broker_requests_total";
 const SHED: &str = "evenkeel_broker_requests_shed_total";
+const WRITING_MAX: &str = "evenkeel_broker_publishes_max";
 const FORWARDED: &str = "evenkeel_broker_publishes_forwarded_total";
 const SUBSCRIPTIONS: &str = "evenkeel_broker_subscriptions";
 const ASSIGNMENTS_REFUSED: &str = "evenkeel_broker_assignments_refused_total";
@@ -49,6 +50,7 @@ pub fn describe() {
     describe_counter!(PUBLISHED_BYTES, "Payload bytes acknowledged by this broker as leader");
     describe_counter!(REQUESTS, "Client requests by call and outcome");
     describe_counter!(SHED, "Client requests refused at once because of too many others");
+    describe_gauge!(WRITING_MAX, "Publishes that may be written here at once now");
     describe_counter!(FORWARDED, "Publishes sent on to the shard's leader");
     describe_gauge!(SUBSCRIPTIONS, "Open subscriptions");
     describe_counter!(ASSIGNMENTS_REFUSED, "Assignments not acted on, by reason");
@@ -100,7 +102,12 @@ pub fn request(call: &'static str, outcome: &'static str) {
     counter!(REQUESTS, "call" => call, "outcome" => outcome).increment(1);
 }
 
-/// A request was refused at once. `reason`: `concurrency` or `bytes`.
+/// So many publishes may be written at once.
+pub fn writing_max(limit: usize) {
+    gauge!(WRITING_MAX).set(limit as f64);
+}
+
+/// A request was refused at once. `reason`: `concurrency`, `bytes` or `latency`.
 pub fn shed(reason: &'static str) {
     counter!(SHED, "reason" => reason).increment(1);
 }

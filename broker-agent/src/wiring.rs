@@ -103,7 +103,7 @@ impl Wiring {
     }
 
     /// The clients' door.
-    pub(crate) fn gateway(&self) -> Gateway {
+    pub(crate) fn gateway(&mut self) -> Gateway {
         let limits = GatewayLimits {
             requests: self.config.requests_max,
             bytes: self.config.requests_max_bytes,
@@ -113,7 +113,12 @@ impl Wiring {
             },
         };
         let (host, routes) = (self.host.clone(), self.routes.clone());
-        Gateway::new(self.me.clone(), host, routes, self.env.network.clone(), limits)
+        let gateway = Gateway::new(self.me.clone(), host, routes, self.env.network.clone(), limits);
+        if self.config.shed_latency_ms > 0 {
+            let calm = Duration::from_millis(self.config.shed_latency_ms);
+            self.loops.spawn(gateway.admission().clone().follow_latency(calm));
+        }
+        gateway
     }
 
     /// The controller and the session with the migrator. Returns the source's service.

@@ -72,11 +72,14 @@ impl Controller {
         loop {
             ticks.tick().await;
             let window = gateway.latency().take();
-            status.send_replace(self.observe(window, gateway.queue_depth()));
+            let admission = gateway.admission();
+            let mut seen = self.observe(window, admission.writing(), admission.take_shed());
+            seen.request_limit = admission.writing_max();
+            status.send_replace(seen);
         }
     }
 
-    fn observe(&mut self, window: Window, queue_depth: u64) -> NodeStatus {
+    fn observe(&mut self, window: Window, queue_depth: u64, shed: u64) -> NodeStatus {
         let allowed = self.law.bytes_per_second(self.link).max(1) as f64 * PERIOD.as_secs_f64();
         let taken = (self.buckets.egress.taken(), self.buckets.ingress.taken());
         let (egress, ingress) = (taken.0 - self.taken.0, taken.1 - self.taken.1);
@@ -87,7 +90,8 @@ impl Controller {
             at_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             p99_ms: window.p99_ms,
             requests: window.requests,
-            queue: Some(queue_depth as f64 / usual),
+            // Copies yield before requests are refused: a refusal says that they came too late.
+            queue: Some(if shed > 0 { f64::INFINITY } else { queue_depth as f64 / usual }),
             used: (egress.max(ingress) as f64 / allowed).min(1.0),
         });
         let rate = self.law.bytes_per_second(self.link);
@@ -103,6 +107,7 @@ impl Controller {
             state: state.as_str().to_owned(),
             egress_bytes: egress,
             ingress_bytes: ingress,
+            requests_shed: shed,
             ..NodeStatus::default()
         }
     }
@@ -114,16 +119,29 @@ mod tests {
     use evenkeel_throttle::LawName;
 
     #[tokio::test(start_paused = true)]
+    async fn a_node_that_refuses_requests_cuts_its_copies_although_those_it_answers_are_quick() {
+        let law = Law::new(LawName::Steady, 100.0).unwrap();
+        let mut controller = Controller::new(law, 1_000_000, Buckets::new(1));
+        let quick = Window { p99_ms: Some(20.0), requests: 1000 };
+        for shed in [0, 0, 7] {
+            tokio::time::advance(PERIOD).await;
+            let status = controller.observe(quick, 3, shed);
+            assert_eq!(status.state == "cutting", shed > 0, "{status:?}");
+            assert_eq!(status.requests_shed, shed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_buckets_follow_the_law() {
         let buckets = Buckets::new(1);
         let law = Law::new(LawName::Plain, 100.0).unwrap();
         let mut controller = Controller::new(law, 1_000_000, buckets.clone());
         buckets.egress.take(1000).await;
         let slow = Window { p99_ms: Some(200.0), requests: 1000 };
-        let status = controller.observe(slow, 3);
+        let status = controller.observe(slow, 3, 0);
         assert!((status.share - 0.14).abs() < 1e-9);
         assert_eq!((status.state.as_str(), status.egress_bytes), ("cutting", 1000));
-        let status = controller.observe(Window { p99_ms: None, requests: 0 }, 0);
+        let status = controller.observe(Window { p99_ms: None, requests: 0 }, 0, 0);
         assert!((status.share - 0.14).abs() < 1e-9, "no data is not good news");
         assert_eq!((status.state.as_str(), status.egress_bytes), ("no_data", 0));
     }

@@ -4,6 +4,7 @@
 //! sent on once to the leader otherwise, and held while the shard is between two leaders.
 
 pub mod activity;
+pub mod admission;
 pub mod describe;
 pub mod direction;
 pub mod forward;

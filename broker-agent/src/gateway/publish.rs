@@ -122,10 +122,12 @@ impl Publish<'_> {
     }
 
     async fn serve(&mut self) -> Result<PublishResponse, Result<NotYet, Status>> {
+        let writing = self.gateway.admission.write().map_err(Err)?;
         let started = Instant::now();
         let result = self.gateway.host.publish(&self.shard, self.records()).await;
         let error = match result {
             Ok(published) => {
+                writing.committed(started.elapsed());
                 self.gateway.served(started.elapsed(), &self.request.records);
                 if let Some(last) = self.request.records.last() {
                     self.gateway.activity.published(&self.shard, last.producer_id);

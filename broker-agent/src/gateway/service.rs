@@ -9,13 +9,13 @@ use evenkeel_proto::data::{
     DescribeRequest, DescribeResponse, PublishRequest, PublishResponse, Record, SubscribeRequest,
     SubscribeResponse,
 };
-use evenkeel_proto::refusal::{Reason, refuse, refuse_for};
+use evenkeel_proto::refusal::{Reason, refuse};
 use evenkeel_runtime::Network;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::activity::Activity;
+use super::admission::Admission;
 use super::holding::{HoldLimits, WaitingRoom};
 use super::latency::Latency;
 use crate::host::ShardHost;
@@ -24,9 +24,6 @@ use crate::routes::Routes;
 
 /// Largest request: a batch of records.
 pub const MESSAGE_MAX_BYTES: usize = 8 << 20;
-
-/// What a client that was refused at once should wait.
-const SHED_DELAY: Duration = Duration::from_millis(50);
 
 /// Bounds on what clients may ask at once.
 #[derive(Debug, Clone, Copy)]
@@ -50,9 +47,7 @@ pub struct Gateway {
     pub(super) hold_time: Duration,
     pub(super) activity: Activity,
     latency: Arc<Latency>,
-    permits: Arc<Semaphore>,
-    kibibytes: Arc<Semaphore>,
-    requests_max: usize,
+    pub(super) admission: Admission,
 }
 
 impl Gateway {
@@ -73,9 +68,7 @@ impl Gateway {
             hold_time: limits.hold.time,
             activity: Activity::default(),
             latency: Arc::default(),
-            permits: Arc::new(Semaphore::new(limits.requests)),
-            kibibytes: Arc::new(Semaphore::new(kibibytes(limits.bytes) as usize)),
-            requests_max: limits.requests,
+            admission: Admission::new(limits.requests, limits.bytes),
         }
     }
 
@@ -94,9 +87,9 @@ impl Gateway {
         &self.latency
     }
 
-    /// Requests being served or waiting now.
-    pub fn queue_depth(&self) -> u64 {
-        (self.requests_max - self.permits.available_permits()) as u64
+    /// What it takes in at once.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     pub(super) fn served(&self, took: Duration, records: &[Record]) {
@@ -104,35 +97,6 @@ impl Gateway {
         let bytes = records.iter().map(|record| record.payload.len() as u64).sum();
         metrics::published(took, records.len(), bytes);
     }
-
-    /// Nothing queues without bound: over the limit a request is refused at once.
-    fn admit(&self, records: &[Record]) -> Result<Admitted, Status> {
-        let Ok(request) = self.permits.clone().try_acquire_owned() else {
-            metrics::shed("concurrency");
-            let detail = format!("{} requests are being served already", self.requests_max);
-            return Err(refuse_for(Reason::Overloaded, detail, SHED_DELAY));
-        };
-        let bytes = records.iter().map(|record| record.payload.len() as u64).sum();
-        match self.kibibytes.clone().try_acquire_many_owned(kibibytes(bytes)) {
-            Ok(bytes) => Ok(Admitted { _request: request, _bytes: bytes }),
-            Err(_) => {
-                metrics::shed("bytes");
-                let detail = "as many bytes as may wait to be written already do";
-                Err(refuse_for(Reason::Overloaded, detail, SHED_DELAY))
-            }
-        }
-    }
-}
-
-/// A request's part of the limits, until it is answered.
-struct Admitted {
-    _request: OwnedSemaphorePermit,
-    _bytes: OwnedSemaphorePermit,
-}
-
-fn kibibytes(bytes: u64) -> u32 {
-    let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize) as u64;
-    u32::try_from(bytes.div_ceil(1024).min(most)).unwrap_or(u32::MAX)
 }
 
 /// Reads the shard's key, naming the field.
@@ -154,7 +118,8 @@ impl Shards for Gateway {
         request: Request<PublishRequest>,
     ) -> Result<Response<PublishResponse>, Status> {
         let request = request.into_inner();
-        let result = match self.admit(&request.records) {
+        let bytes = request.records.iter().map(|record| record.payload.len() as u64).sum();
+        let result = match self.admission.admit(bytes) {
             Ok(_admitted) => self.publish_records(request).await,
             Err(status) => Err(status),
         };

@@ -189,10 +189,16 @@ impl Client {
             let (action, reason) = (action.to_owned(), verdict.reason);
             return Err(ClientError::Refused { action, reason, detail, fate });
         }
-        if waited >= self.config().patience {
-            return Err(ClientError::GaveUp { action: action.to_owned(), waited, detail, fate });
+        let left = self.config().patience.saturating_sub(waited);
+        let action = action.to_owned();
+        if left.is_zero() {
+            return Err(ClientError::GaveUp { action, waited, detail, fate });
         }
-        Ok(backoff.next(verdict.delay, &self.inner.budget))
+        backoff.next(&verdict, &self.inner.budget, left).ok_or_else(|| {
+            let detail =
+                format!("{detail}; retries are spent: they may be a tenth of what succeeds");
+            ClientError::GaveUp { action, waited, detail, fate }
+        })
     }
 }
 

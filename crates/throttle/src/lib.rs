@@ -1,18 +1,21 @@
-//! How much of its link a node gives to copies: a closed loop on that node's own request latency.
+//! How much of its link a node gives to copies, and how many requests it takes in at once: closed
+//! loops on that node's own request latency.
 //!
-//! Two laws share their limits. [`Plain`] answers each sample at once; [`Steady`] looks at a
+//! Two laws of copies share their limits. [`Plain`] answers each sample at once; [`Steady`] looks at a
 //! window, moves in proportion to the error and calms down when it oscillates. Both start at 20 %
 //! of the link, never leave 5 % to 50 %, cut by at most × 0.7 and raise by at most × 1.05. [`Ramp`] is the
 //! part of it that maintenance may take.
 //!
 //! **Invariant:** pure functions of samples: no I/O, no clock. A law never raises on no data.
 
+mod concurrency;
 mod plain;
 mod ramp;
 mod steady;
 
 use serde::{Deserialize, Serialize};
 
+pub use concurrency::{Concurrency, Crowd};
 pub use plain::Plain;
 pub use ramp::{Beside, Ramp, TRICKLE};
 pub use steady::Steady;

@@ -20,6 +20,7 @@ use crate::halted::Halted;
 use crate::host::{HostContext, OpenHost, ShardHost, Surroundings, builtin};
 use crate::identity::Identity;
 use crate::load::machine::Machine;
+use crate::maintenance::admission::Admission;
 use crate::metrics;
 use crate::routes::Routes;
 use crate::wiring::Wiring;
@@ -114,6 +115,7 @@ impl Agent {
         let session = Session::start(store.clone(), SessionConfig::new("broker", ttl));
         let routes = Routes::default();
         let (reports, edges) = mpsc::unbounded_channel();
+        let admission = Admission::new(config.link());
         let around = Around { session: session.clone(), routes: routes.clone() };
         let opened = open(HostContext {
             broker: identity.broker.clone(),
@@ -123,6 +125,7 @@ impl Agent {
             network: env.network.clone(),
             surroundings: Arc::new(around),
             reports,
+            maintenance: admission.clone(),
         });
         let OpenHost { host, serve } = opened.await.context("cannot open the shard host")?;
         let first = registration(config, env, &identity, listening.services.address());
@@ -141,6 +144,7 @@ impl Agent {
             registration: watch::Sender::new(first),
             health: Health::new(),
             halted: Halted::default(),
+            admission,
             loops: JoinSet::new(),
         };
         let registrar = wiring.assignments(edges);

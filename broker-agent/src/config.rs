@@ -69,6 +69,8 @@ pub struct Config {
     pub shutdown_handoff_timeout_ms: u64,
     /// How long bytes of a shard that others hold are kept.
     pub leftover_erase_after_ms: u64,
+    /// Used part of the disk from which erasing goes before other maintenance.
+    pub disk_high_water_percent: u32,
     /// The logs of the built-in host.
     pub log: LogConfig,
 }
@@ -85,6 +87,8 @@ pub struct LogConfig {
     pub fsync_interval_ms: u64,
     /// Largest payload of one record.
     pub record_max_bytes: u32,
+    /// How often closed segments are read to find decay.
+    pub scrub_interval_seconds: u64,
 }
 
 /// When appended records are synced to the disk.
@@ -107,6 +111,7 @@ impl Default for LogConfig {
             fsync: Fsync::Always,
             fsync_interval_ms: 1000,
             record_max_bytes: 1 << 20,
+            scrub_interval_seconds: 7 * 24 * 3600,
         }
     }
 }
@@ -142,6 +147,7 @@ impl Default for Config {
             copy_law: LawName::Steady,
             shutdown_handoff_timeout_ms: 30_000,
             leftover_erase_after_ms: 60_000,
+            disk_high_water_percent: 90,
             log: LogConfig::default(),
         }
     }
@@ -189,10 +195,12 @@ impl Settings for Config {
         key("copy_law", "plain or steady", "how copies follow the p99", "refused"),
         key("shutdown_handoff_timeout_ms", "milliseconds", "how long a stopping broker serves to hand its shards over", "stops at once"),
         key("leftover_erase_after_ms", "milliseconds", "how long bytes of a shard that only others hold are kept", "erased at once"),
+        key("disk_high_water_percent", "percent of the disk", "from here on erasing takes all that copies and maintenance may", "erasing never hurries"),
         key("log.segment_bytes", "bytes", "size at which a segment file is closed", "refused"),
         key("log.fsync", "always, interval or never", "when records are synced to disk; only with always before they count", "refused"),
         key("log.fsync_interval_ms", "milliseconds", "time between two syncs with log.fsync interval", "refused"),
         key("log.record_max_bytes", "bytes", "largest payload of one record", "refused"),
+        key("log.scrub_interval_seconds", "seconds", "every closed segment is read once in so long to find decay", "never"),
     ];
 
     fn check(&self) -> Result<(), Invalid> {
@@ -213,6 +221,11 @@ impl Settings for Config {
         if self.log.record_max_bytes > 3 << 20 {
             let expected = "at most 3145728 bytes";
             return Err(Invalid::new("log.record_max_bytes", self.log.record_max_bytes, expected));
+        }
+        if self.disk_high_water_percent > 100 {
+            let expected = "a number of at most 100";
+            let given = self.disk_high_water_percent;
+            return Err(Invalid::new("disk_high_water_percent", given, expected));
         }
         if !(self.copy_target_p99_ms.is_finite() && self.copy_target_p99_ms > 0.0) {
             let expected = "a number above 0";

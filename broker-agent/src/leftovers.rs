@@ -39,7 +39,7 @@ pub(crate) async fn erase_leftovers(
         for shard in left {
             let first = *since.entry(shard.clone()).or_insert(now);
             if now.duration_since(first) >= after {
-                tracing::info!(%shard, "erasing bytes of a shard that others hold");
+                tracing::info!(%shard, "giving up the bytes of a shard that others hold");
                 host.erase(&shard).await;
             }
         }

@@ -11,6 +11,7 @@ pub mod gateway;
 pub mod host;
 pub mod identity;
 pub mod load;
+pub mod maintenance;
 pub mod metrics;
 pub mod routes;
 

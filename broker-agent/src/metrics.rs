@@ -7,6 +7,7 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 
 use crate::duties::Refused;
 use crate::gateway::holding::Ended;
+use crate::maintenance::Job;
 
 const SWITCHOVER_SECONDS: &str = "evenkeel_broker_shard_switchover_seconds";
 const HELD: &str = "evenkeel_broker_shard_move_held_total";
@@ -35,6 +36,11 @@ const COPY_REFUSED: &str = "evenkeel_broker_copy_refused_total";
 const THROTTLE_SHARE: &str = "evenkeel_broker_throttle_share_ratio";
 const THROTTLE_STATE: &str = "evenkeel_broker_throttle_state";
 const THROTTLE_P99: &str = "evenkeel_broker_throttle_p99_seconds";
+const MAINTENANCE_BACKLOG: &str = "evenkeel_broker_maintenance_backlog_bytes";
+const MAINTENANCE_BYTES: &str = "evenkeel_broker_maintenance_bytes_total";
+const MAINTENANCE_RATE: &str = "evenkeel_broker_maintenance_rate_bytes_per_second";
+const SCRUB_ERRORS: &str = "evenkeel_broker_scrub_errors_total";
+const DISK_USED: &str = "evenkeel_broker_disk_used_ratio";
 
 /// Describes everything to the recorder, once per process.
 pub fn describe() {
@@ -68,6 +74,11 @@ pub fn describe() {
     describe_gauge!(THROTTLE_SHARE, "Share of the link that copies may use now");
     describe_gauge!(THROTTLE_STATE, "1 for the state that the copy controller is in");
     describe_gauge!(THROTTLE_P99, "Own request p99 that the copy controller last saw");
+    describe_gauge!(MAINTENANCE_BACKLOG, "Bytes of maintenance still to be done, by job");
+    describe_counter!(MAINTENANCE_BYTES, "Bytes of maintenance done, by job");
+    describe_gauge!(MAINTENANCE_RATE, "What maintenance may take now");
+    describe_counter!(SCRUB_ERRORS, "Closed segments in which the scrub found damage");
+    describe_gauge!(DISK_USED, "Used part of the disk that holds the logs");
 }
 
 /// A shard was handed over to this broker.
@@ -193,4 +204,29 @@ pub fn throttle(share: f64, state: &'static str, previous: &'static str, p99_ms:
     if let Some(p99_ms) = p99_ms {
         gauge!(THROTTLE_P99).set(p99_ms / 1000.0);
     }
+}
+
+/// What a job still has to do.
+pub fn maintenance_backlog(job: Job, bytes: u64) {
+    gauge!(MAINTENANCE_BACKLOG, "job" => job.as_str()).set(bytes as f64);
+}
+
+/// A step of a job was admitted.
+pub fn maintained(job: Job, bytes: u64) {
+    counter!(MAINTENANCE_BYTES, "job" => job.as_str()).increment(bytes);
+}
+
+/// What maintenance may take.
+pub fn maintenance_rate(bytes_per_second: u64) {
+    gauge!(MAINTENANCE_RATE).set(bytes_per_second as f64);
+}
+
+/// The scrub found a damaged segment.
+pub fn scrub_error() {
+    counter!(SCRUB_ERRORS).increment(1);
+}
+
+/// How full the disk is, 0 to 1.
+pub fn disk_used(ratio: f64) {
+    gauge!(DISK_USED).set(ratio);
 }

@@ -9,7 +9,7 @@ use evenkeel_model::keys::Keys;
 use evenkeel_model::{BrokerId, Registration, ShardReport};
 use evenkeel_proto::migrations::{Hello, NodeStatus};
 use evenkeel_runtime::{Environment, Health};
-use evenkeel_throttle::{Law, State};
+use evenkeel_throttle::{Law, Ramp, State};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -18,13 +18,15 @@ use crate::copies::orders::Desk;
 use crate::copies::pull::Destination;
 use crate::copies::session::MigratorSession;
 use crate::copies::source::CopySource;
-use crate::copies::throttle::{Buckets, Controller};
+use crate::copies::throttle::Controller;
 use crate::gateway::holding::HoldLimits;
 use crate::gateway::service::{Gateway, GatewayLimits};
 use crate::halted::Halted;
 use crate::host::ShardHost;
 use crate::leftovers::erase_leftovers;
 use crate::load::machine::Machine;
+use crate::maintenance::admission::Admission;
+use crate::maintenance::disk_space::watch_disk;
 use crate::measuring::Measuring;
 use crate::registration::Registrar;
 use crate::reports::ReportWriter;
@@ -46,6 +48,7 @@ pub(crate) struct Wiring {
     pub(crate) registration: watch::Sender<Registration>,
     pub(crate) health: Health,
     pub(crate) halted: Halted,
+    pub(crate) admission: Admission,
     pub(crate) loops: JoinSet<()>,
 }
 
@@ -125,13 +128,14 @@ impl Wiring {
     pub(crate) fn copies(&mut self, gateway: &Gateway) -> anyhow::Result<CopySource> {
         let law = Law::new(self.config.copy_law, self.config.copy_target_p99_ms)?;
         let link = self.config.link();
-        let buckets = Buckets::new(law.bytes_per_second(link));
+        let ramp = Ramp::new(self.config.copy_target_p99_ms)?;
+        let (admission, desk) = (self.admission.clone(), Desk::default());
         let (status_tx, status) = watch::channel(NodeStatus {
             share: law.share(),
             state: State::NoData.as_str().to_owned(),
             ..NodeStatus::default()
         });
-        let controller = Controller::new(law, link, buckets.clone());
+        let controller = Controller::new(law, ramp, link, admission.clone(), desk.clone());
         self.loops.spawn(controller.run(gateway.clone(), status_tx));
         let session = MigratorSession {
             routes: self.routes.clone(),
@@ -139,8 +143,9 @@ impl Wiring {
                 me: self.me.clone(),
                 host: self.host.clone(),
                 network: self.env.network.clone(),
-                ingress: buckets.ingress,
-                desk: Desk::default(),
+                ingress: admission.copies().ingress.clone(),
+                admission: admission.clone(),
+                desk,
             },
             hello: Hello {
                 broker: self.me.to_string(),
@@ -150,7 +155,12 @@ impl Wiring {
             status,
         };
         self.loops.spawn(session.run());
-        Ok(CopySource::new(self.host.clone(), buckets.egress))
+        // A machine that is not measured has no disk of its own either.
+        if self.config.measure_machine {
+            let (dir, high) = (self.config.data_dir.clone(), self.config.disk_high_water_percent);
+            self.loops.spawn(watch_disk(dir, high, admission.clone()));
+        }
+        Ok(CopySource::new(self.host.clone(), admission))
     }
 
     /// Load measurements and reports.

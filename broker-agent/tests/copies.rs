@@ -7,149 +7,21 @@ mod support;
 
 use std::time::Duration;
 
-use evenkeel_model::{Assignment, LeaderRecord, encode};
+use evenkeel_model::Assignment;
 use evenkeel_proto::copy::pull_request::Request as Ask;
 use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
 use evenkeel_proto::copy::{Credit, Open, PullRequest};
-use evenkeel_proto::migrations::agent_message::Message as Up;
-use evenkeel_proto::migrations::migrations_server::{Migrations, MigrationsServer};
+use evenkeel_proto::migrations::CopyOrder;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
-use evenkeel_proto::migrations::{
-    AgentMessage, CopyOrder, CopyProgress, Grant, ListLimitsRequest, ListLimitsResponse,
-    ListMigrationsRequest, ListMigrationsResponse, MigratorMessage, SetLimitRequest,
-    SetLimitResponse, Welcome,
-};
 use evenkeel_proto::refusal::Reason;
-use evenkeel_runtime::{Health, Network, Shutdown, grpc};
+use evenkeel_runtime::Network;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
 
-use support::{Cluster, PATIENCE, id, publish, shard};
-
-/// One broker's session.
-struct Line {
-    broker: String,
-    up: mpsc::UnboundedReceiver<Up>,
-    down: mpsc::Sender<Result<MigratorMessage, Status>>,
-}
-
-/// The migrator's end of the sessions.
-struct Desk {
-    token: i64,
-    lines: mpsc::UnboundedSender<Line>,
-}
-
-#[tonic::async_trait]
-impl Migrations for Desk {
-    type SessionStream = ReceiverStream<Result<MigratorMessage, Status>>;
-
-    async fn session(
-        &self,
-        request: Request<Streaming<AgentMessage>>,
-    ) -> Result<Response<Self::SessionStream>, Status> {
-        let mut messages = request.into_inner();
-        let (down, stream) = mpsc::channel(64);
-        let (token, lines) = (self.token, self.lines.clone());
-        tokio::spawn(async move {
-            let first = messages.message().await.unwrap().unwrap().message;
-            let Some(Up::Hello(hello)) = first else { panic!("no greeting: {first:?}") };
-            let welcome = Down::Welcome(Welcome { instance: "m".to_owned(), token });
-            down.send(Ok(MigratorMessage { message: Some(welcome) })).await.unwrap();
-            let (up_tx, up) = mpsc::unbounded_channel();
-            let _ = lines.send(Line { broker: hello.broker, up, down });
-            while let Ok(Some(AgentMessage { message: Some(message) })) = messages.message().await {
-                if up_tx.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
-    }
-
-    async fn list_migrations(
-        &self,
-        _: Request<ListMigrationsRequest>,
-    ) -> Result<Response<ListMigrationsResponse>, Status> {
-        Ok(Response::new(ListMigrationsResponse::default()))
-    }
-
-    async fn list_limits(
-        &self,
-        _: Request<ListLimitsRequest>,
-    ) -> Result<Response<ListLimitsResponse>, Status> {
-        Ok(Response::new(ListLimitsResponse::default()))
-    }
-
-    async fn set_limit(
-        &self,
-        _: Request<SetLimitRequest>,
-    ) -> Result<Response<SetLimitResponse>, Status> {
-        Ok(Response::new(SetLimitResponse {}))
-    }
-}
-
-/// Serves as the elected migrator; sessions arrive on the channel.
-async fn migrator(cluster: &Cluster, token: i64) -> (mpsc::UnboundedReceiver<Line>, Shutdown) {
-    let incoming = Network::tcp().listen("127.0.0.1:0").await.unwrap();
-    let record = LeaderRecord {
-        v: 1,
-        instance: format!("m{token}"),
-        address: incoming.address().to_owned(),
-        elected_at_ms: 0,
-    };
-    let (lines, sessions) = mpsc::unbounded_channel();
-    let server = grpc::Server::new(evenkeel_proto::DESCRIPTORS)
-        .unwrap()
-        .add(MigrationsServer::new(Desk { token, lines }));
-    let shutdown = Shutdown::new();
-    tokio::spawn(server.serve(incoming, Health::new(), shutdown.clone()));
-    let key = cluster.keys.migrator_leader();
-    cluster.store.delete(&key).await.unwrap();
-    cluster.store.put(&key, encode(&record), None).await.unwrap();
-    (sessions, shutdown)
-}
-
-async fn line_of(sessions: &mut mpsc::UnboundedReceiver<Line>, broker: &str) -> Line {
-    timeout(PATIENCE, async {
-        loop {
-            let line = sessions.recv().await.unwrap();
-            if line.broker == broker {
-                return line;
-            }
-        }
-    })
-    .await
-    .unwrap()
-}
-
-impl Line {
-    async fn tell(&self, message: Down) {
-        self.down.send(Ok(MigratorMessage { message: Some(message) })).await.unwrap();
-    }
-
-    async fn grant(&self, generation: u64, bytes: u64) {
-        let shard = shard(0).to_string();
-        self.tell(Down::Grant(Grant { shard, generation, bytes, expires_in_ms: 500 })).await;
-    }
-
-    /// The next progress that satisfies a condition.
-    async fn progress(&mut self, mut holds: impl FnMut(&CopyProgress) -> bool) -> CopyProgress {
-        timeout(PATIENCE, async {
-            loop {
-                if let Up::Progress(progress) = self.up.recv().await.unwrap()
-                    && holds(&progress)
-                {
-                    return progress;
-                }
-            }
-        })
-        .await
-        .expect("progress")
-    }
-}
+use support::migrator::{line_of, migrator};
+use support::{Cluster, PATIENCE, id, publish, publish_batch, shard};
 
 /// More than what a leader ships to a learner by itself.
 const RECORDS: u64 = 3000;
@@ -166,7 +38,7 @@ async fn with_a_joiner() -> (Cluster, Vec<support::Running>, CopyOrder) {
     cluster.serving("b1", &shard(0), 1).await;
     let mut client = cluster.client("b1").await;
     for first in (1..=RECORDS).step_by(BATCH as usize) {
-        publish_batch(&mut client, first).await;
+        publish_batch(&mut client, &shard(0), first, BATCH, PAYLOAD).await;
     }
     assignment.generation = 2;
     assignment.joining = Some(id("b3"));
@@ -181,23 +53,6 @@ async fn with_a_joiner() -> (Cluster, Vec<support::Running>, CopyOrder) {
         token: 1,
     };
     (cluster, agents.into_values().collect(), order)
-}
-
-async fn publish_batch(
-    client: &mut evenkeel_proto::data::shards_client::ShardsClient<tonic::transport::Channel>,
-    first: u64,
-) {
-    let record = |sequence| evenkeel_proto::data::Record {
-        payload: vec![sequence as u8; PAYLOAD].into(),
-        producer_id: 9,
-        sequence,
-    };
-    let request = evenkeel_proto::data::PublishRequest {
-        shard: shard(0).to_string(),
-        records: (first..first + BATCH).map(record).collect(),
-        forwarded: false,
-    };
-    client.publish(request).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

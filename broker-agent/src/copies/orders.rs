@@ -1,10 +1,11 @@
 //! What the migrator wants copied here, and how far each copy is.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use evenkeel_model::{Generation, ShardKey};
+use evenkeel_model::{CopyClass, Generation, ShardKey};
 use evenkeel_proto::migrations::{CopyCancel, CopyOrder, CopyProgress, Grant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
@@ -17,13 +18,30 @@ pub struct Order {
     /// For which assignment.
     pub generation: Generation,
     /// What it is for.
-    pub class: String,
+    pub class: CopyClass,
     /// From whom.
     pub source: String,
     /// Where that is.
     pub source_address: String,
     /// The leadership token of the load manager that wrote the assignment.
     pub token: i64,
+}
+
+impl TryFrom<CopyOrder> for Order {
+    type Error = String;
+
+    fn try_from(order: CopyOrder) -> Result<Self, String> {
+        let shard = order.shard.parse().map_err(|e| format!("field 'shard': {e}"))?;
+        let class = order.class.parse().map_err(|e| format!("field 'class': {e}"))?;
+        Ok(Self {
+            shard,
+            generation: order.generation,
+            class,
+            source: order.source,
+            source_address: order.source_address,
+            token: order.token,
+        })
+    }
 }
 
 /// Bytes that may be pulled.
@@ -62,21 +80,14 @@ impl Orders {
         order: CopyOrder,
         start: impl FnOnce(Order, mpsc::UnboundedReceiver<Allowance>) -> AbortHandle,
     ) {
-        let shard = match order.shard.parse::<ShardKey>() {
-            Ok(shard) => shard,
+        let order = match Order::try_from(order) {
+            Ok(order) => order,
             Err(error) => {
-                tracing::warn!(%error, "copy order ignored");
+                tracing::warn!(error, "copy order ignored");
                 return;
             }
         };
-        let order = Order {
-            shard: shard.clone(),
-            generation: order.generation,
-            class: order.class,
-            source: order.source,
-            source_address: order.source_address,
-            token: order.token,
-        };
+        let shard = order.shard.clone();
         if let Some(active) = self.active.get(&shard) {
             let running = !active.task.is_finished() && active.order == order;
             if running || active.order.generation > order.generation {
@@ -119,6 +130,7 @@ pub struct Desk(Arc<DeskState>);
 #[derive(Debug, Default)]
 struct DeskState {
     progress: Mutex<BTreeMap<ShardKey, Noted>>,
+    expired: AtomicU64,
     changed: Notify,
 }
 
@@ -143,6 +155,16 @@ impl Desk {
         if urgent {
             self.0.changed.notify_one();
         }
+    }
+
+    /// Granted bytes ran out of time.
+    pub fn expired(&self, bytes: u64) {
+        self.0.expired.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Granted bytes that ran out of time since this was last asked.
+    pub fn take_expired(&self) -> u64 {
+        self.0.expired.swap(0, Ordering::Relaxed)
     }
 
     /// Waits for something urgent.
@@ -204,6 +226,8 @@ mod tests {
         orders.order(order(5, "b2"), idle(&mut started));
         let seen: Vec<_> = started.iter().map(|o| (o.generation, o.source.as_str())).collect();
         assert_eq!(seen, [(4, "b1"), (4, "b2"), (5, "b2")]);
+        orders.order(CopyOrder { class: "other".to_owned(), ..order(6, "b1") }, idle(&mut started));
+        assert_eq!(started.len(), 3, "an order for nothing that is known is ignored");
         let shard = "stream/d/s/0".to_owned();
         orders.cancel(&CopyCancel { shard: shard.clone(), generation: 4 });
         orders.order(order(5, "b2"), idle(&mut started));

@@ -24,6 +24,7 @@ use super::credit::CreditLedger;
 use super::orders::{Allowance, Desk, Order};
 use super::source::CHUNK_BYTES;
 use crate::host::{CopyPosition, ShardError, ShardHost};
+use crate::maintenance::admission::Admission;
 use crate::metrics;
 
 /// Credit with the source at once: enough for a link of 1 Gbit/s over 8 ms.
@@ -57,6 +58,8 @@ pub struct Destination {
     pub network: Network,
     /// Charged before credit is extended.
     pub ingress: Bucket,
+    /// Holds maintenance back while a copy runs.
+    pub admission: Admission,
     /// Where progress is noted.
     pub desk: Desk,
 }
@@ -123,6 +126,7 @@ struct Pull {
 /// Makes one copy; ends when it is level, or has failed for good.
 pub async fn pull(to: Destination, order: Order, allowances: mpsc::UnboundedReceiver<Allowance>) {
     let position = CopyPosition { end_offset: 0, last_generation: 0 };
+    let _copying = to.admission.copying(order.class);
     let mut pull = Pull {
         to,
         order,
@@ -253,7 +257,7 @@ impl Pull {
             start_offset: self.position.end_offset,
             start_generation: self.position.last_generation,
             max_chunk_bytes: CHUNK_BYTES as u32,
-            class: self.order.class.clone(),
+            class: self.order.class.as_str().to_owned(),
         }
     }
 
@@ -265,7 +269,9 @@ impl Pull {
     ) -> Result<(), Failed> {
         let mut charging: Option<Charging> = None;
         loop {
-            metrics::grant_expired(self.ledger.expire(Instant::now()));
+            let expired = self.ledger.expire(Instant::now());
+            metrics::grant_expired(expired);
+            self.to.desk.expired(expired);
             if charging.is_none() && self.ledger.extendable() > 0 {
                 let bytes = self.ledger.extendable().min(STEP_BYTES);
                 let ingress = self.to.ingress.clone();

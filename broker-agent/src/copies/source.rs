@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use evenkeel_model::{Generation, ShardKey};
+use evenkeel_model::{CopyClass, Generation, ShardKey};
 use evenkeel_proto::copy::pull_request::Request as Asked;
 use evenkeel_proto::copy::shard_copy_server::{ShardCopy, ShardCopyServer};
 use evenkeel_proto::copy::{Chunk, DigestRequest, DigestResponse, Open, PullRequest};
@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::bucket::Bucket;
 use super::chunk::{Standing, seal};
 use crate::host::{ShardError, ShardHost};
+use crate::maintenance::admission::Admission;
 use crate::metrics;
 
 /// Larger chunks hurt the tail latency of other requests at the same rate.
@@ -29,14 +30,14 @@ const CHUNKS_AHEAD: usize = 2;
 #[derive(Clone)]
 pub struct CopySource {
     host: Arc<dyn ShardHost>,
-    egress: Bucket,
+    admission: Admission,
     tokens: Arc<Mutex<BTreeMap<ShardKey, i64>>>,
 }
 
 impl CopySource {
-    /// Copies from `host` through `egress`.
-    pub fn new(host: Arc<dyn ShardHost>, egress: Bucket) -> Self {
-        Self { host, egress, tokens: Arc::default() }
+    /// Copies from `host` through the egress bucket of `admission`.
+    pub fn new(host: Arc<dyn ShardHost>, admission: Admission) -> Self {
+        Self { host, admission, tokens: Arc::default() }
     }
 
     /// The gRPC service.
@@ -210,7 +211,7 @@ impl ShardCopy for CopySource {
         };
         let sending = Sending {
             host: self.host.clone(),
-            egress: self.egress.clone(),
+            egress: self.admission.copies().egress.clone(),
             shard,
             generation: open.generation,
             position: open.start_offset,
@@ -219,7 +220,11 @@ impl ShardCopy for CopySource {
             asking,
             chunks: chunks.clone(),
         };
+        // A class that is not known may be any; maintenance can wait.
+        let class = open.class.parse().unwrap_or(CopyClass::Unavailable);
+        let copying = self.admission.copying(class);
         tokio::spawn(async move {
+            let _copying = copying;
             tokio::select! {
                 biased;
                 () = chunks.closed() => {}

@@ -21,6 +21,7 @@ use evenkeel_runtime::{Clock, Network};
 use tokio::sync::{mpsc, watch};
 
 use crate::config::LogConfig;
+use crate::maintenance::admission::Admission;
 
 /// What the host asks of the agent around it.
 pub trait Surroundings: Send + Sync + 'static {
@@ -48,6 +49,8 @@ pub struct HostContext {
     pub surroundings: Arc<dyn Surroundings>,
     /// Where its reports go.
     pub reports: ReportEdges,
+    /// Passed by each step of its background work.
+    pub maintenance: Admission,
 }
 
 /// A host that is ready to be told.
@@ -237,7 +240,8 @@ pub trait ShardHost: Send + Sync + 'static {
     async fn apply(&self, told: BrokerShard);
     /// This broker no longer holds the shard: stops it at once and keeps its bytes.
     async fn release(&self, shard: &ShardKey);
-    /// Deletes the bytes of a shard that was released or never assigned; ignored while it is held.
+    /// Gives up the bytes of a shard that was released or never assigned; ignored while it is held.
+    /// They are gone for good when this returns; the disk gets its room back little by little.
     async fn erase(&self, shard: &ShardKey);
     /// Appends and waits until committed.
     async fn publish(

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
+pub(crate) mod migrator;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -273,4 +275,25 @@ pub(crate) async fn publish(
     let request =
         PublishRequest { shard: shard.to_string(), records: vec![record], forwarded: false };
     client.publish(request).await.map(tonic::Response::into_inner)
+}
+
+/// Records of a named producer, each of so many bytes.
+pub(crate) async fn publish_batch(
+    client: &mut ShardsClient<Channel>,
+    shard: &ShardKey,
+    first: u64,
+    count: u64,
+    payload: usize,
+) {
+    let record = |sequence| Record {
+        payload: vec![sequence as u8; payload].into(),
+        producer_id: 9,
+        sequence,
+    };
+    let request = PublishRequest {
+        shard: shard.to_string(),
+        records: (first..first + count).map(record).collect(),
+        forwarded: false,
+    };
+    client.publish(request).await.unwrap();
 }

@@ -136,6 +136,17 @@ impl CopyClass {
     }
 }
 
+impl std::str::FromStr for CopyClass {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|class| class.as_str() == word).ok_or_else(|| {
+            let words = Self::ALL.map(Self::as_str).join(", ");
+            format!("copy class '{word}' is not valid: expected one of {words}")
+        })
+    }
+}
+
 /// Progress of a copy, written by the migrator, coalesced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyRecord {

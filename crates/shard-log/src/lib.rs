@@ -13,7 +13,7 @@ mod replica;
 pub mod storage;
 
 pub use frames::{FrameError, decode_frames, encode_frames};
-pub use log::{Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail};
+pub use log::{ClosedSegment, Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail, Verified};
 pub use memo::Memo;
 pub use message::{Action, Answer, Append, Draft, Event, Output, Refusal, Request};
 pub use producers::{Known, MAX_PRODUCERS, MAX_SEQUENCES, ProducerTable};

@@ -1,9 +1,10 @@
 //! Where the shards' directories are: on a disk, or in memory for simulations.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_model::ShardKey;
 use evenkeel_shard_log::storage::{DiskStorage, MemoryStorage, Storage};
@@ -14,11 +15,21 @@ pub trait Disks: Send + Sync + 'static {
     fn open(&self, shard: &ShardKey) -> io::Result<Arc<dyn Storage>>;
     /// Every shard with a directory, in key order.
     fn list(&self) -> io::Result<Vec<ShardKey>>;
-    /// Removes a shard's directory; harmless if there is none.
-    fn remove(&self, shard: &ShardKey) -> io::Result<()>;
+    /// Moves a shard's directory out of sight in one durable step, to be erased later; harmless if
+    /// there is none.
+    fn discard(&self, shard: &ShardKey) -> io::Result<()>;
+    /// Every discarded directory, by a name that is never used again while it is there.
+    fn discarded(&self) -> io::Result<Vec<(String, Arc<dyn Storage>)>>;
+    /// Removes a discarded directory that holds no file any more.
+    fn forget(&self, name: &str) -> io::Result<()>;
+    /// A directory for what is kept about all shards.
+    fn notes(&self) -> io::Result<Arc<dyn Storage>>;
     /// Whether calls may wait for a disk.
     fn is_blocking(&self) -> bool;
 }
+
+/// Holds the discarded directories; no kind of stream is named so.
+const DISCARDED: &str = ".discarded";
 
 /// Directories `<root>/<kind>/<namespace>/<name>/<number>` of the file system.
 #[derive(Debug, Clone)]
@@ -80,11 +91,41 @@ impl Disks for FileDisks {
         Ok(shards)
     }
 
-    fn remove(&self, shard: &ShardKey) -> io::Result<()> {
-        match std::fs::remove_dir_all(self.directory(shard)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
+    fn discard(&self, shard: &ShardKey) -> io::Result<()> {
+        let directory = self.directory(shard);
+        if !directory.is_dir() {
+            return Ok(());
         }
+        let bin = self.root.join(DISCARDED);
+        std::fs::create_dir_all(&bin)?;
+        let last = names_in(&bin)?.iter().filter_map(|name| name.parse::<u64>().ok()).max();
+        let place = bin.join(last.map_or(0, |last| last + 1).to_string());
+        std::fs::rename(&directory, place)?;
+        File::open(&bin)?.sync_all()?;
+        if let Some(parent) = directory.parent() {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn discarded(&self) -> io::Result<Vec<(String, Arc<dyn Storage>)>> {
+        let bin = self.root.join(DISCARDED);
+        if !bin.is_dir() {
+            return Ok(Vec::new());
+        }
+        let opened = names_in(&bin)?.into_iter().map(|name| {
+            let storage: Arc<dyn Storage> = Arc::new(DiskStorage::open(&bin.join(&name))?);
+            Ok((name, storage))
+        });
+        opened.collect()
+    }
+
+    fn forget(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_dir(self.root.join(DISCARDED).join(name))
+    }
+
+    fn notes(&self) -> io::Result<Arc<dyn Storage>> {
+        Ok(Arc::new(DiskStorage::open(&self.root)?))
     }
 
     fn is_blocking(&self) -> bool {
@@ -96,6 +137,8 @@ impl Disks for FileDisks {
 #[derive(Clone, Default)]
 pub struct MemoryDisks {
     shards: Arc<Mutex<BTreeMap<ShardKey, MemoryStorage>>>,
+    discarded: Arc<Mutex<BTreeMap<u64, MemoryStorage>>>,
+    notes: MemoryStorage,
 }
 
 impl MemoryDisks {
@@ -116,8 +159,12 @@ impl MemoryDisks {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<ShardKey, MemoryStorage>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ShardKey, MemoryStorage>> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bin(&self) -> MutexGuard<'_, BTreeMap<u64, MemoryStorage>> {
+        self.discarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,9 +177,31 @@ impl Disks for MemoryDisks {
         Ok(self.lock().keys().cloned().collect())
     }
 
-    fn remove(&self, shard: &ShardKey) -> io::Result<()> {
-        self.lock().remove(shard);
+    fn discard(&self, shard: &ShardKey) -> io::Result<()> {
+        let Some(storage) = self.lock().remove(shard) else { return Ok(()) };
+        let mut bin = self.bin();
+        let number = bin.last_key_value().map_or(0, |(last, _)| last + 1);
+        bin.insert(number, storage);
         Ok(())
+    }
+
+    fn discarded(&self) -> io::Result<Vec<(String, Arc<dyn Storage>)>> {
+        let bin = self.bin();
+        let opened = bin.iter().map(|(number, storage)| {
+            let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+            (number.to_string(), storage)
+        });
+        Ok(opened.collect())
+    }
+
+    fn forget(&self, name: &str) -> io::Result<()> {
+        let number: u64 = name.parse().map_err(|_| io::ErrorKind::NotFound)?;
+        self.bin().remove(&number);
+        Ok(())
+    }
+
+    fn notes(&self) -> io::Result<Arc<dyn Storage>> {
+        Ok(Arc::new(self.notes.clone()))
     }
 
     fn is_blocking(&self) -> bool {
@@ -145,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_list_what_was_opened_and_forget_what_was_removed() {
+    fn both_list_what_was_opened_and_what_was_discarded() {
         let directory = tempfile::tempdir().unwrap();
         let disks: [Box<dyn Disks>; 2] = [
             Box::new(FileDisks::open(directory.path().join("shards")).unwrap()),
@@ -158,9 +227,22 @@ mod tests {
                 disks.open(shard).unwrap().replace("x", b"y").unwrap();
             }
             assert_eq!(disks.list().unwrap(), shards);
-            disks.remove(&shards[0]).unwrap();
-            disks.remove(&shards[0]).unwrap();
-            assert_eq!(disks.list().unwrap(), shards[1..]);
+            disks.discard(&shards[0]).unwrap();
+            disks.discard(&shards[0]).unwrap();
+            disks.discard(&shards[2]).unwrap();
+            assert_eq!(disks.list().unwrap(), shards[1..2]);
+            let discarded = disks.discarded().unwrap();
+            let names: Vec<&str> = discarded.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["0", "1"]);
+            assert!(disks.open(&shards[0]).unwrap().list().unwrap().is_empty(), "it starts anew");
+            for (name, storage) in &discarded {
+                assert_eq!(storage.read("x").unwrap().unwrap(), b"y");
+                storage.remove("x").unwrap();
+                disks.forget(name).unwrap();
+            }
+            assert!(disks.discarded().unwrap().is_empty());
+            disks.notes().unwrap().replace("note", b"kept").unwrap();
+            assert_eq!(disks.list().unwrap().len(), 2, "notes are no shard");
             assert_eq!(disks.open(&shards[1]).unwrap().read("x").unwrap().unwrap(), b"y");
         }
     }

@@ -5,8 +5,10 @@
 
 mod clients;
 mod copying;
+mod deletion;
 pub mod disks;
 mod peers;
+mod scrub;
 mod shard;
 mod syncing;
 mod wire;
@@ -14,7 +16,8 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +32,11 @@ use super::{
     CopyChunk, CopyPosition, HostContext, NewRecord, OpenHost, PublishError, Published,
     RangeDigest, ReadBatch, ShardCounters, ShardError, ShardHost, ShardStatus, Surroundings,
 };
+use crate::maintenance::admission::Admission;
+use deletion::Eraser;
 use disks::{Disks, FileDisks};
 use peers::{Answering, Peers};
+use scrub::Scrub;
 use shard::{Equipment, Shard, off_the_runtime};
 use syncing::SyncPolicy;
 
@@ -65,8 +71,12 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
         surroundings: context.surroundings,
         record_max_bytes: context.log.record_max_bytes as usize,
         shards: Mutex::default(),
+        stored: Mutex::default(),
+        discarded: watch::Sender::new(0),
         changing: RwLock::new(()),
     });
+    let scrub_every = Duration::from_secs(context.log.scrub_interval_seconds);
+    hosted.start_maintenance(&context.maintenance, scrub_every);
     let server = Answering::server(&hosted);
     OpenHost {
         host: Arc::new(BuiltinHost { hosted }),
@@ -81,6 +91,10 @@ struct Hosted {
     surroundings: Arc<dyn Surroundings>,
     record_max_bytes: usize,
     shards: Mutex<BTreeMap<ShardKey, Arc<Shard>>>,
+    /// Shards with bytes here, once they were listed; the disk need not be asked again.
+    stored: Mutex<Option<BTreeSet<ShardKey>>>,
+    /// Changes when a shard's directory was discarded.
+    discarded: watch::Sender<u64>,
     /// Held alone while a shard is opened, closed or erased, and shared while those that are open
     /// are told something, which waits for the disk: many at once finish sooner.
     changing: RwLock<()>,
@@ -109,7 +123,45 @@ impl Hosted {
         }
     }
 
+    /// Erasing, which goes on with what was discarded before a restart, and the scrub, if `every`
+    /// is not zero.
+    fn start_maintenance(self: &Arc<Self>, admission: &Admission, every: Duration) {
+        let disks = self.equipment.disks.clone();
+        let discarded = self.discarded.subscribe();
+        let eraser = Eraser { disks: disks.clone(), admission: admission.clone(), discarded };
+        tokio::spawn(eraser.run());
+        if every.is_zero() {
+            return;
+        }
+        match disks.notes() {
+            Ok(storage) => {
+                let scrub = Scrub::new(self, admission.clone(), storage, every);
+                tokio::spawn(scrub.run());
+            }
+            Err(error) => tracing::warn!(%error, "no scrub: its place cannot be kept"),
+        }
+    }
+
+    /// Shards with bytes here.
+    fn stored(&self) -> io::Result<BTreeSet<ShardKey>> {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stored) = stored.as_ref() {
+            return Ok(stored.clone());
+        }
+        let disks = &self.equipment.disks;
+        let listed = off_the_runtime(disks.is_blocking(), || disks.list())?;
+        Ok(stored.insert(listed.into_iter().collect()).clone())
+    }
+
+    fn note_stored(&self, note: impl FnOnce(&mut BTreeSet<ShardKey>) -> bool) {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stored) = stored.as_mut() {
+            note(stored);
+        }
+    }
+
     fn open(self: &Arc<Self>, key: ShardKey, told: BrokerShard) {
+        self.note_stored(|stored| stored.insert(key.clone()));
         let shard = Shard::open(key.clone(), &told, self.equipment.clone());
         self.held().insert(key.clone(), shard.clone());
         if shard.apply(&told) {
@@ -154,8 +206,12 @@ impl ShardHost for BuiltinHost {
             return;
         }
         let disks = &self.hosted.equipment.disks;
-        if let Err(error) = off_the_runtime(disks.is_blocking(), || disks.remove(shard)) {
-            tracing::warn!(%shard, %error, "shard's bytes were not erased");
+        match off_the_runtime(disks.is_blocking(), || disks.discard(shard)) {
+            Ok(()) => {
+                self.hosted.note_stored(|stored| stored.remove(shard));
+                self.hosted.discarded.send_modify(|count| *count += 1);
+            }
+            Err(error) => tracing::warn!(%shard, %error, "shard's bytes were not discarded"),
         }
     }
 
@@ -186,11 +242,13 @@ impl ShardHost for BuiltinHost {
     }
 
     fn stored(&self) -> Vec<ShardKey> {
-        let disks = &self.hosted.equipment.disks;
-        off_the_runtime(disks.is_blocking(), || disks.list()).unwrap_or_else(|error| {
-            tracing::warn!(%error, "stored shards cannot be listed");
-            Vec::new()
-        })
+        match self.hosted.stored() {
+            Ok(stored) => stored.into_iter().collect(),
+            Err(error) => {
+                tracing::warn!(%error, "stored shards cannot be listed");
+                Vec::new()
+            }
+        }
     }
 
     async fn copy_read(

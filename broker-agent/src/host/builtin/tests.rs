@@ -21,6 +21,7 @@ use crate::config::{Fsync, LogConfig};
 use crate::host::{
     HostContext, NewRecord, PublishError, ShardError, ShardHost, ShardStatus, Surroundings,
 };
+use crate::maintenance::admission::Admission;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -92,6 +93,7 @@ async fn host_with(
             network: network.clone(),
             surroundings: around.clone(),
             reports: sender,
+            maintenance: Admission::new(1 << 30),
         },
         disks.clone(),
     );

@@ -7,6 +7,7 @@ mod damage;
 mod error;
 mod read;
 mod recovery;
+mod scrub;
 mod segment;
 mod sync;
 
@@ -17,6 +18,7 @@ pub use error::LogError;
 pub(crate) use error::is_full;
 pub use read::ReadLimit;
 pub use recovery::TornTail;
+pub use scrub::{ClosedSegment, Verified};
 pub use sync::SyncJob;
 
 use crate::producers::ProducerTable;

@@ -11,7 +11,8 @@ use crate::storage::{Storage, StoredFile};
 
 /// Start of every segment file: a mark with the layout's version, then the base offset.
 const MAGIC: &[u8; 8] = b"EVKLOG\x00\x01";
-const PREFIX_BYTES: u64 = 16;
+pub(super) const PREFIX_BYTES: u64 = 16;
+pub(super) const BAD_PREFIX: &str = "the segment's header is malformed";
 /// An index entry is kept for about this many bytes of records.
 const INDEX_EVERY_BYTES: u64 = 8 << 10;
 
@@ -51,6 +52,14 @@ pub(super) fn name_of(base: u64) -> String {
     format!("{base:020}.log")
 }
 
+/// What a segment file starts with.
+pub(super) fn prefix_of(base: u64) -> [u8; PREFIX_BYTES as usize] {
+    let mut prefix = [0; PREFIX_BYTES as usize];
+    prefix[..8].copy_from_slice(MAGIC);
+    prefix[8..].copy_from_slice(&base.to_le_bytes());
+    prefix
+}
+
 pub(super) fn base_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".log")?;
     if digits.len() == 20 { digits.parse().ok() } else { None }
@@ -62,8 +71,7 @@ impl Segment {
         let name = name_of(base);
         let describe = || storage.describe(&name);
         let file = storage.open(&name, true).map_err(|e| write_error(e, describe(), 0))?;
-        let mut prefix = MAGIC.to_vec();
-        prefix.extend_from_slice(&base.to_le_bytes());
+        let prefix = prefix_of(base);
         let written = file.truncate(0).and_then(|()| file.write_at(0, &prefix));
         written.map_err(|e| write_error(e, describe(), prefix.len()))?;
         Ok(Self {
@@ -99,9 +107,9 @@ impl Segment {
             index: Vec::new(),
             dirty_tail: false,
         };
-        if length < PREFIX_BYTES || bytes[..8] != MAGIC[..] || bytes[8..16] != base.to_le_bytes() {
+        if length < PREFIX_BYTES || bytes[..16] != prefix_of(base) {
             segment.bytes = 0;
-            let detail = "the segment's header is malformed";
+            let detail = BAD_PREFIX;
             // A crash while the file was being made leaves a short header and nothing behind it.
             let was_durable = length > PREFIX_BYTES;
             let damage = Damage { at: 0, bytes: length, detail, was_durable };
@@ -256,7 +264,7 @@ fn write_error(e: std::io::Error, file: String, bytes: usize) -> LogError {
     LogError::Io { action: "write", file, source: e }
 }
 
-fn next_frame(bytes: &Bytes, offset: u64) -> Result<Frame, BadFrame> {
+pub(super) fn next_frame(bytes: &Bytes, offset: u64) -> Result<Frame, BadFrame> {
     let frame = record::decode(bytes)?;
     if frame.record.offset == offset { Ok(frame) } else { Err(BadFrame::Malformed) }
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use evenkeel_model::{Assignment, BrokerId, Role, ShardKey, ShardReport};
 
-use crate::log::{Log, LogConfig, LogError, SyncJob, TornTail};
+use crate::log::{ClosedSegment, Log, LogConfig, LogError, SyncJob, TornTail, Verified};
 use crate::memo::Memo;
 use crate::message::{Action, Answer, Event, Output, Refusal};
 use crate::record::{Position, Term};
@@ -255,6 +255,22 @@ impl Replica {
         if let Stance::Leading(leading) = std::mem::replace(&mut self.stance, Stance::Following) {
             for (_, id) in leading.proposals.into_keys() {
                 self.actions.push(Action::Refused { id, refusal: Refusal::Uncertain });
+            }
+        }
+    }
+
+    /// Looks again at what seemed damaged when it was read away from the log, about `max_bytes`
+    /// from there. If it is still part of the log and still damaged, the replica halts with the
+    /// next event. Whether that is so.
+    pub fn recheck(&mut self, segment: &ClosedSegment, from: Verified, max_bytes: u64) -> bool {
+        if self.halted.is_some() || !self.log.has_closed(segment) {
+            return false;
+        }
+        match segment.verify(from, max_bytes) {
+            Ok(_) => false,
+            Err(error) => {
+                self.halt(error.to_string());
+                true
             }
         }
     }

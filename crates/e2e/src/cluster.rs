@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use evenkeel_coordination::{Store, StoreConfig};
 use evenkeel_model::keys::Keys;
-use evenkeel_model::{BrokerId, LeaderRecord};
+use evenkeel_model::{BrokerId, LeaderRecord, ShardKey};
 use evenkeel_proto::admin::admin_client::AdminClient;
 use evenkeel_proto::admin::{CreateStreamRequest, SetPolicyRequest, Stream};
+use evenkeel_proto::migrations::migrations_client::MigrationsClient;
 use evenkeel_runtime::Network;
 use evenkeel_testkit::{Etcd, EtcdVersion};
 use tokio::time::Instant;
@@ -44,6 +45,7 @@ pub struct Cluster {
     program: PathBuf,
     folder: tempfile::TempDir,
     addresses: BTreeMap<String, String>,
+    metrics: BTreeMap<String, String>,
     processes: BTreeMap<String, Process>,
     flags: Flags,
     store: Store,
@@ -66,9 +68,10 @@ impl Cluster {
         flags: Flags,
     ) -> anyhow::Result<Self> {
         let etcd = Etcd::start(version).await?;
-        let mut addresses = BTreeMap::new();
+        let (mut addresses, mut metrics) = (BTreeMap::new(), BTreeMap::new());
         let names = [("lm", size.load_managers), ("mig", size.migrators), ("b", size.brokers)];
         for name in names.iter().flat_map(|(kind, n)| (1..=*n).map(move |i| format!("{kind}{i}"))) {
+            metrics.insert(name.clone(), free_address()?);
             addresses.insert(name, free_address()?);
         }
         let store = Store::open(StoreConfig::urls([etcd.url()]))?;
@@ -78,6 +81,7 @@ impl Cluster {
             program: program.into(),
             folder: tempfile::tempdir()?,
             addresses,
+            metrics,
             processes: BTreeMap::new(),
             flags,
             store,
@@ -97,10 +101,14 @@ impl Cluster {
         let (service, own) = self.own_flags(name);
         let mut arguments = vec!["serve".to_owned(), service.to_owned()];
         arguments.push(format!("--listen={address}"));
-        arguments.push("--metrics-listen=127.0.0.1:0".to_owned());
+        let metrics = self.metrics.get(name).context("no such process")?;
+        arguments.push(format!("--metrics-listen={metrics}"));
         arguments.push(format!("--etcd={}", self.etcd.url()));
-        arguments.extend(own);
-        arguments.extend(self.flags.get(name).into_iter().flatten().cloned());
+        let further: Vec<String> = self.flags.get(name).cloned().unwrap_or_default();
+        let key = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
+        let given: BTreeSet<String> = further.iter().map(|flag| key(flag)).collect();
+        arguments.extend(own.into_iter().filter(|flag| !given.contains(&key(flag))));
+        arguments.extend(further);
         let log = self.folder.path().join(format!("{name}.log"));
         let process = Process::start(&self.program, &arguments, log)?;
         self.processes.insert(name.to_owned(), process);
@@ -195,6 +203,42 @@ impl Cluster {
             anyhow::ensure!(Instant::now() < deadline, "cannot {what}: {status}");
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// A client of the elected migrator, waited for.
+    pub async fn migrations(&self) -> anyhow::Result<MigrationsClient<Channel>> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(Some(leader)) = self.leading_migrator().await {
+                let address = self.addresses.get(&leader).context("an unknown leader")?;
+                return Ok(MigrationsClient::new(self.network.channel(address)));
+            }
+            anyhow::ensure!(Instant::now() < deadline, "no migrator is elected");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// The elected migrator, if one is.
+    pub async fn leading_migrator(&self) -> anyhow::Result<Option<String>> {
+        self.leader(&Keys::default().migrator_leader()).await
+    }
+
+    /// `host:port` of a process's services.
+    pub fn address(&self, name: &str) -> anyhow::Result<&str> {
+        self.addresses.get(name).map(String::as_str).with_context(|| format!("no process {name}"))
+    }
+
+    /// `host:port` of a process's metrics.
+    pub fn metrics_address(&self, name: &str) -> anyhow::Result<&str> {
+        self.metrics.get(name).map(String::as_str).with_context(|| format!("no process {name}"))
+    }
+
+    /// Where a broker keeps a shard's log.
+    pub fn shard_folder(&self, broker: &str, shard: &ShardKey) -> PathBuf {
+        let stream = &shard.stream;
+        let mut path = self.folder.path().join(broker).join("shards");
+        path.extend([stream.kind.as_str(), &stream.namespace, &stream.name]);
+        path.join(shard.number.to_string())
     }
 
     /// Names of all brokers, running or not.

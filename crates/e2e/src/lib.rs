@@ -1,5 +1,7 @@
 //! A cluster of real processes on a real etcd, for tests that kill, stop and watch them.
 
+pub mod bench;
+
 mod cluster;
 mod process;
 mod witness;

@@ -15,9 +15,9 @@ use evenkeel_testkit::EtcdVersion;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use crate::figures::{Aim, Figures, Sample};
-use crate::records::Records;
 use crate::{Args, FACTOR, STREAM};
+use evenkeel_e2e::bench::figures::{Aim, Figures, Sample};
+use evenkeel_e2e::bench::records::Records;
 
 const PART: &str = "kill -9";
 const SIZE: Size = Size { load_managers: 1, migrators: 1, brokers: 3 };

@@ -2,28 +2,24 @@
 //! with `-- --json` for JSON and `-- --only moves,kills` for some of them. Needs etcd 3.4 in PATH
 //! or named by `EVENKEEL_ETCD_34`. `--program FILE` measures another build.
 
-mod figures;
 mod kills;
-mod machine;
 mod moves;
 mod publish;
-mod publishers;
-mod records;
 mod steps;
 
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
+use evenkeel_e2e::bench::figures::Figures;
+use evenkeel_e2e::bench::machine::Machine;
+use evenkeel_e2e::bench::publishers;
+use evenkeel_e2e::bench::records::Records;
 use evenkeel_e2e::{Cluster, Size};
 use evenkeel_model::StreamKey;
 use evenkeel_proto::admin::Stream;
 use evenkeel_testkit::EtcdVersion;
 use serde_json::json;
-
-use figures::Figures;
-use machine::Machine;
-use records::Records;
 
 const STREAM: &str = "stream/bench/load";
 const FACTOR: u32 = 3;

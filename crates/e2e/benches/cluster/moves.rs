@@ -17,10 +17,10 @@ use evenkeel_proto::admin::StartMoveRequest;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::figures::{Aim, Figures, Sample};
-use crate::publishers::{Outcome, Work, open_loop, producer};
-use crate::records::Records;
 use crate::{Args, SHARDS, stream_key};
+use evenkeel_e2e::bench::figures::{Aim, Figures, Sample};
+use evenkeel_e2e::bench::publishers::{Work, open_loop, producer};
+use evenkeel_e2e::bench::records::Records;
 
 const PART: &str = "moves";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -101,12 +101,11 @@ async fn moves(
         };
         let (times, probed) = tokio::join!(one, probe);
         let times = times.with_context(|| format!("move {number}, of {shard}"))?;
-        probed.check()?;
+        let sample = probed?;
         moved.window.add((times.serving - times.fenced) as f64);
         moved.draining.add((times.drained - times.fenced) as f64);
         moved.cutting.add((times.cut_over - times.drained) as f64);
         moved.opening.add((times.serving - times.cut_over) as f64);
-        let sample: Sample = probed.latencies.into_iter().collect();
         moved.stall.add(sample.quantile(1.0));
         moved.calm.add(sample.quantile(0.5));
     }
@@ -114,17 +113,19 @@ async fn moves(
 }
 
 /// One record after the other to one shard.
-async fn probe(client: &Client, shard: &ShardKey, stop: &watch::Receiver<bool>) -> Outcome {
+async fn probe(
+    client: &Client,
+    shard: &ShardKey,
+    stop: &watch::Receiver<bool>,
+) -> anyhow::Result<Sample> {
     let producer = producer(client, &shard.stream);
-    let mut outcome = Outcome::default();
+    let mut latencies = Vec::new();
     while !*stop.borrow() {
         let began = Instant::now();
-        match producer.publish(shard.number, vec!["probe".into()]).await {
-            Ok(_) => outcome.latencies.push(began.elapsed()),
-            Err(error) => outcome.failures.push(error.to_string()),
-        }
+        producer.publish(shard.number, vec!["probe".into()]).await?;
+        latencies.push(began.elapsed());
     }
-    outcome
+    Ok(latencies.into_iter().collect())
 }
 
 /// The stations of one move.

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use evenkeel_client::Client;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use evenkeel_e2e::bench::figures::Figures;
+use evenkeel_e2e::bench::publishers::{Work, closed_loop, for_a_while, open_loop};
 
-use crate::figures::{Figures, Sample};
-use crate::publishers::{Work, closed_loop, open_loop};
 use crate::{Args, SHARDS, stream_key};
 
 const PART: &str = "publish";
@@ -29,39 +27,21 @@ pub(crate) async fn run(args: &Args, client: &Client, figures: &mut Figures) -> 
         for_a_while(seconds, async |stop| closed_loop(client, &batches, PRODUCERS, stop).await)
             .await;
     outcome.check()?;
-    let rate = outcome.latencies.len() as f64 / took.as_secs_f64();
+    let rate = outcome.acknowledged.len() as f64 / took.as_secs_f64();
     let bytes = (batches.records * batches.record_bytes) as f64;
     figures.add(PART, "batches of 64 KiB, 16 producers", rate * bytes / 1e6, "MB/s");
     figures.add(PART, "records of 1 KiB in them", rate * batches.records as f64, "1/s");
-    let sample: Sample = outcome.latencies.into_iter().collect();
-    figures.spread(PART, "a batch of 64 KiB", &sample, None);
+    figures.spread(PART, "a batch of 64 KiB", &outcome.latencies(), None);
 
     let (outcome, took) =
         for_a_while(seconds, async |stop| closed_loop(client, &single, 64, stop).await).await;
     outcome.check()?;
-    let rate = outcome.latencies.len() as f64 / took.as_secs_f64();
+    let rate = outcome.acknowledged.len() as f64 / took.as_secs_f64();
     figures.add(PART, "single records of 100 B, 64 producers", rate, "1/s");
 
     let (outcome, _) =
         for_a_while(seconds, async |stop| open_loop(client, &single, DISTANCE, stop).await).await;
     outcome.check()?;
-    let sample: Sample = outcome.latencies.into_iter().collect();
-    figures.spread(PART, "a record of 100 B at 250/s", &sample, None);
+    figures.spread(PART, "a record of 100 B at 250/s", &outcome.latencies(), None);
     Ok(())
-}
-
-/// Runs something that ends soon after it is told to; and how long it ran.
-async fn for_a_while<T>(
-    time: Duration,
-    work: impl AsyncFnOnce(&watch::Receiver<bool>) -> T,
-) -> (T, Duration) {
-    let (stop, stopped) = watch::channel(false);
-    let began = Instant::now();
-    let timer = async {
-        sleep(time).await;
-        // Nobody listens only if the work has ended.
-        let _ = stop.send(true);
-    };
-    let (outcome, ()) = tokio::join!(work(&stopped), timer);
-    (outcome, began.elapsed())
 }

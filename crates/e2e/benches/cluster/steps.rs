@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::Args;
-use crate::figures::{Aim, Figures, Sample};
+use evenkeel_e2e::bench::figures::{Aim, Figures, Sample};
 
 const PART: &str = "steps";
 const BROKERS: [&str; 3] = ["b1", "b2", "b3"];

@@ -7,8 +7,9 @@ use std::process::Command;
 use evenkeel_testkit::EtcdVersion;
 use serde_json::{Value, json};
 
+/// The machine of a run.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     cores: usize,
     processor: String,
     memory_gib: u64,
@@ -20,7 +21,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Looks around; the load is read again by [`Self::finished`].
-    pub(crate) fn look(etcd: EtcdVersion) -> Self {
+    pub fn look(etcd: EtcdVersion) -> Self {
         let memory: Option<u64> = line("/proc/meminfo", "MemTotal:")
             .and_then(|text| text.trim_end_matches("kB").trim().parse().ok());
         Self {
@@ -34,11 +35,13 @@ impl Machine {
         }
     }
 
-    pub(crate) fn finished(&mut self) {
+    /// The run is over: reads the load again.
+    pub fn finished(&mut self) {
         self.load_after = load();
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// As JSON.
+    pub fn json(&self) -> Value {
         json!({
             "cores": self.cores, "processor": self.processor, "memory_gib": self.memory_gib,
             "kernel": self.kernel, "etcd": self.etcd, "evenkeel": env!("CARGO_PKG_VERSION"),

@@ -4,23 +4,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use evenkeel_coordination::{Store, StoreConfig, View, ViewConfig, ViewState};
-use evenkeel_e2e::Cluster;
 use evenkeel_model::keys::Keys;
-use evenkeel_model::{Assignment, AssignmentRecord, Phase, ReportRecord, ShardKey, decode};
+use evenkeel_model::{
+    Assignment, AssignmentRecord, Phase, ReportRecord, ShardKey, StreamKey, decode,
+};
 use evenkeel_proto::admin::{StatusRequest, Stream};
 use tokio::time::{Instant, sleep};
+
+use crate::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
 
 /// A view of assignments, reports and registrations.
-pub(crate) struct Records {
-    pub(crate) keys: Keys,
-    pub(crate) view: View,
+pub struct Records {
+    /// Key paths.
+    pub keys: Keys,
+    /// The view.
+    pub view: View,
 }
 
 impl Records {
-    pub(crate) async fn watch(cluster: &Cluster) -> anyhow::Result<Self> {
+    /// Watches a cluster, from all that is stored on.
+    pub async fn watch(cluster: &Cluster) -> anyhow::Result<Self> {
         let store = Store::open(StoreConfig::urls([cluster.etcd.url()]))?;
         let keys = Keys::default();
         let prefixes = vec![keys.assignments(), keys.reports(), keys.registrations()];
@@ -30,7 +36,7 @@ impl Records {
     }
 
     /// All assignments.
-    pub(crate) fn assignments(&self) -> anyhow::Result<Vec<Assignment>> {
+    pub fn assignments(&self) -> anyhow::Result<Vec<Assignment>> {
         let prefix = self.keys.assignments();
         self.view.read(|state| {
             let records = state.range(&prefix).map(|entry| {
@@ -42,7 +48,7 @@ impl Records {
     }
 
     /// The assignment of one shard.
-    pub(crate) fn assignment(&self, shard: &ShardKey) -> anyhow::Result<Assignment> {
+    pub fn assignment(&self, shard: &ShardKey) -> anyhow::Result<Assignment> {
         let key = self.keys.assignment(shard);
         let entry = self.view.read(|state| state.get(&key).cloned());
         let entry = entry.with_context(|| format!("{shard} is not placed"))?;
@@ -50,11 +56,13 @@ impl Records {
         Ok(record.assignment)
     }
 
-    /// Shards whose leader serves and whose set is as large as it shall be.
-    fn served(&self, factor: usize) -> anyhow::Result<usize> {
+    /// Shards of a stream whose leader serves and whose set is as large as it shall be.
+    pub fn served(&self, stream: &StreamKey, factor: usize) -> anyhow::Result<usize> {
         let assignments = self.assignments()?;
         Ok(self.view.read(|state| {
-            let whole = |a: &&Assignment| a.voters().count() == factor && self.serves(state, a);
+            let whole = |a: &&Assignment| {
+                a.shard.stream == *stream && a.voters().count() == factor && self.serves(state, a)
+            };
             assignments.iter().filter(whole).count()
         }))
     }
@@ -70,8 +78,7 @@ impl Records {
     }
 
     /// Creates a stream once so many brokers are live, and waits until all its shards are served.
-    /// It must be the cluster's only one.
-    pub(crate) async fn stream_served(
+    pub async fn stream_served(
         &self,
         cluster: &Cluster,
         stream: Stream,
@@ -87,10 +94,11 @@ impl Records {
                 Err(tonic::Status::unavailable(format!("{} are live", status.brokers_live)))
             })
             .await?;
+        let key: StreamKey = stream.stream.parse()?;
         let (shards, factor) = (stream.shards as usize, stream.replication_factor as usize);
         cluster.create_stream(stream).await?;
         loop {
-            let served = self.served(factor)?;
+            let served = self.served(&key, factor)?;
             if served == shards {
                 return Ok(());
             }

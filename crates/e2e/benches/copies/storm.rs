@@ -22,7 +22,7 @@ const FACTOR: u32 = 3;
 const VICTIM: &str = "b6";
 
 const FLAT_OUT: Duration = Duration::from_secs(4);
-const PRODUCERS: u32 = 64;
+const PRODUCERS: u32 = 256;
 /// Of the maximum, what is asked for.
 const LOAD: f64 = 0.8;
 

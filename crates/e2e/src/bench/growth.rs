@@ -13,9 +13,12 @@ use crate::Cluster;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Sizes of the logs at each look.
+type Points = Vec<(Instant, Vec<u64>)>;
+
 /// Watches some logs until it is dropped.
 pub struct Growth {
-    points: Arc<Mutex<Vec<(Instant, Vec<u64>)>>>,
+    points: Arc<Mutex<Points>>,
     task: AbortHandle,
 }
 
@@ -24,7 +27,7 @@ impl Growth {
     pub fn watch(cluster: &Cluster, logs: &[(&str, &ShardKey)]) -> Self {
         let folders: Vec<PathBuf> =
             logs.iter().map(|(broker, shard)| cluster.shard_folder(broker, shard)).collect();
-        let points = Arc::<Mutex<Vec<_>>>::default();
+        let points = Arc::<Mutex<Points>>::default();
         let seen = points.clone();
         let task = tokio::spawn(async move {
             let mut ticks = interval(LOOK);

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use evenkeel_broker_agent::copies::bucket::Bucket;
 use evenkeel_e2e::bench::figures::{Aim, Figures, Sample};
 use evenkeel_model::ShardKey;
 use rand::rngs::StdRng;
@@ -13,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::Args;
 use crate::flipper::Flipper;
-use crate::pair::{self, Place, Source, UNLIMITED};
+use crate::pair::{self, Place, Source};
 
 const PART: &str = "corruption";
 const BYTES: u64 = 16 << 20;
@@ -38,7 +37,7 @@ struct Trial {
 pub(crate) async fn run(args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let mut rng = StdRng::seed_from_u64(args.seed);
     let shard: ShardKey = "stream/bench/corruption/0".parse()?;
-    let mut source = Source::start(&Place::Memory, Bucket::new(UNLIMITED)).await?;
+    let mut source = Source::start(&Place::Memory).await?;
     source.fill(&shard, BYTES).await?;
     let source = std::sync::Arc::new(source);
     let chunks: Vec<usize> = source.chunks(&shard).await?.iter().map(bytes::Bytes::len).collect();
@@ -79,8 +78,7 @@ pub(crate) async fn run(args: &Args, figures: &mut Figures) -> anyhow::Result<()
 
 async fn trial(source: &Source, shard: &ShardKey, size: u64, after: u64) -> anyhow::Result<Trial> {
     let wire = Flipper::start(&source.address, after).await?;
-    let ingress = Bucket::new(UNLIMITED);
-    let mut copying = pair::start(source, shard, &wire.address(), &Place::Memory, ingress).await?;
+    let mut copying = pair::start(source, shard, &wire.address(), &Place::Memory).await?;
     let mut noticed = false;
     while !copying.is_over() {
         noticed |= copying.said().is_some_and(|said| !said.detail.is_empty());

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_broker_agent::copies::bucket::Bucket;
 use evenkeel_broker_agent::copies::source::CHUNK_BYTES;
 use evenkeel_broker_agent::host::ShardHost;
 use evenkeel_e2e::bench::figures::{Aim, Figures};
@@ -21,7 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
 use crate::Args;
-use crate::pair::{self, GENERATION, Place, Source, TOKEN, UNLIMITED};
+use crate::pair::{self, GENERATION, Place, Source, TOKEN};
 
 const PART: &str = "fencing";
 const BYTES: u64 = 1 << 20;
@@ -51,13 +50,11 @@ impl Counts {
 pub(crate) async fn run(args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let mut rng = StdRng::seed_from_u64(args.seed);
     let shard: ShardKey = "stream/bench/fencing/0".parse()?;
-    let mut source = Source::start(&Place::Memory, Bucket::new(UNLIMITED)).await?;
+    let mut source = Source::start(&Place::Memory).await?;
     source.fill(&shard, BYTES).await?;
     let frames = source.chunks(&shard).await?.into_iter().next();
     let frames = frames.ok_or_else(|| anyhow::anyhow!("the shard is empty"))?;
-    let ingress = Bucket::new(UNLIMITED);
-    let mut copying =
-        pair::start(&source, &shard, &source.address, &Place::Memory, ingress).await?;
+    let mut copying = pair::start(&source, &shard, &source.address, &Place::Memory).await?;
     copying.ended().await?;
     let mut client = ShardCopyClient::new(Network::tcp().channel(&source.address));
     let mut counts = Counts::default();

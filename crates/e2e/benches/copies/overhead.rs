@@ -36,9 +36,9 @@ pub(crate) async fn run(args: &Args, figures: &mut Figures) -> anyhow::Result<()
     let bytes = args.mib << 20;
     let folder = tempfile::tempdir()?;
     let on_disk = Place::Folder(folder.path().to_owned());
-    let mut source = Source::start(&Place::Memory, Bucket::new(UNLIMITED)).await?;
+    let mut source = Source::start(&Place::Memory).await?;
     source.fill(&shard, bytes).await?;
-    let mut stored = Source::start(&on_disk, Bucket::new(UNLIMITED)).await?;
+    let mut stored = Source::start(&on_disk).await?;
     stored.fill(&shard, bytes).await?;
     let chunks = source.chunks(&shard).await?;
     // Memory is mapped and connections are learned before it counts.
@@ -93,8 +93,7 @@ async fn agent(
     bytes: u64,
 ) -> anyhow::Result<(f64, f64)> {
     let began = Instant::now();
-    let ingress = Bucket::new(UNLIMITED);
-    let mut copying = pair::start(source, shard, &source.address, place, ingress).await?;
+    let mut copying = pair::start(source, shard, &source.address, place).await?;
     copying.stored().await?;
     let stored = began.elapsed();
     let said = copying.ended().await?;

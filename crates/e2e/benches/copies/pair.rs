@@ -18,7 +18,10 @@ use evenkeel_broker_agent::host::builtin::open_on;
 use evenkeel_broker_agent::host::{
     HostContext, NewRecord, PublishError, ShardHost, ShardStatus, Surroundings,
 };
-use evenkeel_model::{Assignment, BrokerId, BrokerShard, Phase, RECORD_VERSION, Role, ShardKey};
+use evenkeel_broker_agent::maintenance::admission::Admission;
+use evenkeel_model::{
+    Assignment, BrokerId, BrokerShard, CopyClass, Phase, RECORD_VERSION, Role, ShardKey,
+};
 use evenkeel_proto::migrations::CopyProgress;
 use evenkeel_runtime::{Clock, Health, Network, Shutdown, grpc};
 use tokio::sync::mpsc;
@@ -66,6 +69,7 @@ fn host(name: &str, place: &Place) -> anyhow::Result<Arc<dyn ShardHost>> {
         log: LogConfig::default(),
         clock: Clock::system(),
         network: Network::tcp(),
+        maintenance: Admission::new(UNLIMITED),
         surroundings: Arc::new(Alone),
         reports,
     };
@@ -109,12 +113,12 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) async fn start(place: &Place, egress: Bucket) -> anyhow::Result<Self> {
+    pub(crate) async fn start(place: &Place) -> anyhow::Result<Self> {
         let host = host("source", place)?;
         let incoming = Network::tcp().listen("127.0.0.1:0").await?;
         let address = incoming.address().to_owned();
         let server = grpc::Server::new(evenkeel_proto::DESCRIPTORS)?
-            .add(CopySource::new(host.clone(), egress).server());
+            .add(CopySource::new(host.clone(), Admission::new(UNLIMITED)).server());
         let serving = Shutdown::new();
         tokio::spawn(server.serve(incoming, Health::new(), serving.clone()));
         Ok(Self { host, address, serving, ends: BTreeMap::new() })
@@ -181,7 +185,6 @@ pub(crate) async fn start(
     shard: &ShardKey,
     address: &str,
     place: &Place,
-    ingress: Bucket,
 ) -> anyhow::Result<Copying> {
     let host = host("destination", place)?;
     tell(&host, Role::Joining, assignment(shard, GENERATION)?).await;
@@ -191,7 +194,8 @@ pub(crate) async fn start(
         me: "destination".parse()?,
         host: host.clone(),
         network: Network::tcp(),
-        ingress,
+        ingress: Bucket::new(UNLIMITED),
+        admission: Admission::new(UNLIMITED),
         desk: desk.clone(),
     };
     let (allowances, received) = mpsc::unbounded_channel();
@@ -206,7 +210,7 @@ pub(crate) fn order(shard: &ShardKey, address: &str, generation: u64, token: i64
     Order {
         shard: shard.clone(),
         generation,
-        class: "under_replicated".to_owned(),
+        class: CopyClass::UnderReplicated,
         source: "source".to_owned(),
         source_address: address.to_owned(),
         token,

@@ -151,6 +151,7 @@ impl Wiring {
                 broker: self.me.to_string(),
                 incarnation: self.incarnation,
                 network_bytes_per_second: link,
+                target_p99_ms: self.config.copy_target_p99_ms,
             },
             status,
         };

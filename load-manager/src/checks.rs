@@ -38,6 +38,7 @@ const CHECKS: &[(&str, Finding)] = &[
     ("RECORDS_UNREADABLE", records_unreadable),
     ("POLICY_INVALID", policy_invalid),
     ("PLACEMENT_PAUSED", placement_paused),
+    ("COPIES_PAUSED", copies_paused),
     ("MOVES_HELD", moves_held),
     ("MOVES_GIVEN_UP", moves_given_up),
     ("NO_PLACE", no_place),
@@ -187,6 +188,18 @@ fn placement_paused(facts: &Facts<'_>) -> Option<String> {
     };
     let since = age(facts.snapshot.as_of_ms - pause.at_ms);
     Some(format!("placement was paused by {} {since} ago: {}", pause.by, pause.reason))
+}
+
+fn copies_paused(facts: &Facts<'_>) -> Option<String> {
+    let now_ms = facts.snapshot.as_of_ms;
+    let on = facts.records.copy_pauses.iter().map(|p| &p.value).filter(|p| p.is_on(now_ms));
+    let named: Vec<String> = on
+        .map(|p| {
+            let since = age(now_ms - p.at_ms);
+            format!("{} by {} {since} ago: {}", p.scope, p.by, p.reason)
+        })
+        .collect();
+    (!named.is_empty()).then(|| format!("copies are paused: {}", named.join("; ")))
 }
 
 fn moves_held(facts: &Facts<'_>) -> Option<String> {

@@ -17,6 +17,8 @@ pub(crate) struct Kept {
     planner: Option<Planner>,
     /// The reading of the records that it was made from.
     reading: u64,
+    /// The shards that move: how their copies get on changes with time alone.
+    moving: BTreeSet<ShardKey>,
 }
 
 /// The subjects of all records that changed since the last look.
@@ -66,15 +68,26 @@ impl Kept {
         }
         match self.planner.take().filter(|kept| changed.is_small(kept.snapshot(), records, at)) {
             Some(mut planner) => {
-                take_in(&mut planner, records, at, &changed);
+                take_in(&mut planner, &mut self.moving, records, at, &changed);
                 self.planner.insert(planner)
             }
-            None => self.planner.insert(Planner::new(snapshot::build(records, at))),
+            None => {
+                let snapshot = snapshot::build(records, at);
+                let moving = snapshot.assignments.values().filter(|a| a.is_moving());
+                self.moving = moving.map(|a| a.shard.clone()).collect();
+                self.planner.insert(Planner::new(snapshot))
+            }
         }
     }
 }
 
-fn take_in(planner: &mut Planner, records: &Records, at: &Circumstances, changed: &Changed) {
+fn take_in(
+    planner: &mut Planner,
+    moving: &mut BTreeSet<ShardKey>,
+    records: &Records,
+    at: &Circumstances,
+    changed: &Changed,
+) {
     let mut reports = changed.reports.clone();
     let mut reborn = BTreeSet::new();
     for broker in &changed.brokers {
@@ -102,11 +115,18 @@ fn take_in(planner: &mut Planner, records: &Records, at: &Circumstances, changed
         take_report_in(planner, records, &broker, &shard);
         shards.insert(shard);
     }
+    shards.append(&mut moving.clone());
     for shard in &shards {
         let stored = records.assignments.get(shard);
         let stored = stored.filter(|_| snapshot::belongs(planner.snapshot(), shard));
-        let next =
-            stored.map(|s| snapshot::as_observed(planner.snapshot(), s.value.assignment.clone()));
+        let next = stored.map(|s| {
+            let assignment = s.value.assignment.clone();
+            snapshot::as_observed(planner.snapshot(), records, assignment, at.now_ms)
+        });
+        match next.as_ref().is_some_and(|next| next.is_moving()) {
+            true => moving.insert(shard.clone()),
+            false => moving.remove(shard),
+        };
         if planner.snapshot().assignments.get(shard) != next.as_ref() {
             planner.set_assignment(shard, next);
         }

@@ -9,6 +9,8 @@ mod app;
 mod checks;
 mod cluster;
 pub mod config;
+mod copying;
+mod exposure;
 mod figures;
 mod hygiene;
 mod kept;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use evenkeel_model::{Assignment, LoadReport, Millis, Snapshot};
+use evenkeel_model::{Assignment, CopyClass, LoadReport, Millis, Snapshot};
 use evenkeel_planner::Step;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
+use crate::exposure::{self, Exposed, Passed};
 use crate::pass::PassEnd;
 
 /// Every metric with its help text.
@@ -34,6 +35,11 @@ const COUNTERS: &[(&str, &str)] = &[
     ("evenkeel_admin_changes_total", "Changes asked for by operators, by action and result"),
     ("evenkeel_history_trimmed_total", "History entries removed"),
     (
+        "evenkeel_exposed_seconds_total",
+        "Time that at least one shard was below its replica target, by class and for any",
+    ),
+    ("evenkeel_exposed_shard_seconds_total", "The same summed over shards, by class and for any"),
+    (
         "evenkeel_under_replicated_shard_seconds_total",
         "Time that shards were below their replica target, summed over shards",
     ),
@@ -43,6 +49,10 @@ const GAUGES: &[(&str, &str)] = &[
     (
         "evenkeel_shards_under_replicated",
         "Shards with fewer copies on serving brokers than they should have",
+    ),
+    (
+        "evenkeel_shards_exposed",
+        "Shards below their replica target, by class: no majority lives, one replica, more",
     ),
     ("evenkeel_shard_replicas_missing", "Copies that are missing over all shards"),
     ("evenkeel_shard_moves_waiting", "Moves that could not advance in the last pass"),
@@ -116,6 +126,9 @@ pub(crate) fn leading(leads: bool) {
     for name in untold {
         set(name, 0.0);
     }
+    for (class, _) in Exposed::default().by_class() {
+        set_labelled("evenkeel_shards_exposed", "class", class.as_str(), 0.0);
+    }
     for stage in ["staged", "fenced", "joining"] {
         set_labelled("evenkeel_shard_moves", "stage", stage, 0.0);
     }
@@ -127,9 +140,19 @@ pub(crate) fn leading(leads: bool) {
     }
 }
 
-/// Shards were below their replica target for so many shard-seconds more.
-pub(crate) fn exposed(seconds: u64) {
-    counter!("evenkeel_under_replicated_shard_seconds_total").increment(seconds);
+/// Shards were below their replica target for so long, and so many are now.
+pub(crate) fn exposed(passed: &Passed, now: Exposed) {
+    let classes = exposure::CLASSES.map(CopyClass::as_str);
+    let words = [classes[0], classes[1], classes[2], "any"];
+    for (at, class) in words.into_iter().enumerate() {
+        let [seconds, shard_seconds] = [passed.seconds[at], passed.shard_seconds[at]];
+        counter!("evenkeel_exposed_seconds_total", "class" => class).increment(seconds);
+        counter!("evenkeel_exposed_shard_seconds_total", "class" => class).increment(shard_seconds);
+    }
+    counter!("evenkeel_under_replicated_shard_seconds_total").increment(passed.shard_seconds[3]);
+    for (class, shards) in now.by_class() {
+        set_labelled("evenkeel_shards_exposed", "class", class.as_str(), f64::from(shards));
+    }
 }
 
 /// A step was written.

@@ -21,6 +21,7 @@ pub(crate) use steps::wrote;
 use commits::{commit_all, ends};
 
 use crate::cluster::{Cluster, Leading};
+use crate::exposure::Exposed;
 use crate::lifecycle::NodeWrite;
 use crate::records::Records;
 use crate::step::{self, Authority, Prepared};
@@ -110,7 +111,7 @@ pub(crate) async fn run(
         progress();
         let gauges = memory.gauges_due(started);
         let planned = plan(cluster, leading, gauges, &mut report);
-        memory.exposure.count(started, planned.plan.report.under_replicated);
+        memory.exposure.look(started, planned.exposed);
         let newest =
             steps::write_in_order(cluster, planned.steps, memory, &mut report, progress).await;
         if let Some(revision) = newest {
@@ -139,7 +140,7 @@ pub(crate) async fn run(
 
 /// What a look at the records led to.
 struct Planned {
-    plan: Plan,
+    exposed: Exposed,
     steps: Vec<Prepared>,
 }
 
@@ -166,7 +167,10 @@ fn plan(cluster: &Cluster, leading: &Leading, gauges: bool, report: &mut PassRep
         if gauges {
             figures::publish(records, planner, &plan);
         }
-        Planned { plan, steps }
+        // Nothing is looked for where the plan found nothing.
+        let any = plan.report.under_replicated > 0;
+        let exposed = if any { Exposed::of(planner.snapshot()) } else { Exposed::default() };
+        Planned { exposed, steps }
     });
     report.planning = started.elapsed();
     planned

@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use evenkeel_coordination::{Entry, Mark, Revision, Store, View, ViewConfig, ViewState};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
-    AssignmentRecord, CopyRecord, HistoryEntry, LeaderRecord, LoadReport, Marker, NodeRecord,
-    PauseRecord, Registration, ReportRecord, ShardKey, Stream,
+    AssignmentRecord, CopyPauseRecord, CopyRecord, HistoryEntry, LeaderRecord, LoadReport, Marker,
+    NodeRecord, PauseRecord, Registration, ReportRecord, ShardKey, Stream,
 };
 
 use family::AnyFamily;
@@ -95,6 +95,8 @@ pub(crate) struct Records {
     pub(crate) policy: Family<StoredPolicy>,
     /// The pause.
     pub(crate) pause: Family<PauseRecord>,
+    /// Operators' pauses of copies.
+    pub(crate) copy_pauses: Family<CopyPauseRecord>,
 }
 
 impl Records {
@@ -117,6 +119,7 @@ impl Records {
             history: Family::new("rebalancing_history", keys.history()),
             policy: Family::new("policy", keys.policy()),
             pause: Family::new("pause", keys.pause()),
+            copy_pauses: Family::new("copy_pauses", keys.copy_pauses()),
             keys,
         }
     }
@@ -139,7 +142,7 @@ impl Records {
         Self::new(keys.clone()).families().iter().map(|f| f.prefix().to_owned()).collect()
     }
 
-    fn families(&self) -> [&dyn AnyFamily; 12] {
+    fn families(&self) -> [&dyn AnyFamily; 13] {
         [
             &self.leaders,
             &self.registrations,
@@ -153,11 +156,12 @@ impl Records {
             &self.history,
             &self.policy,
             &self.pause,
+            &self.copy_pauses,
         ]
     }
 
     /// The families that a plan depends on at once, then the others.
-    fn families_mut(&mut self) -> ([&mut dyn AnyFamily; 8], [&mut dyn AnyFamily; 4]) {
+    fn families_mut(&mut self) -> ([&mut dyn AnyFamily; 8], [&mut dyn AnyFamily; 5]) {
         let placement: [&mut dyn AnyFamily; 8] = [
             &mut self.registrations,
             &mut self.nodes,
@@ -168,8 +172,13 @@ impl Records {
             &mut self.policy,
             &mut self.pause,
         ];
-        let others: [&mut dyn AnyFamily; 4] =
-            [&mut self.leaders, &mut self.loads, &mut self.copies, &mut self.history];
+        let others: [&mut dyn AnyFamily; 5] = [
+            &mut self.leaders,
+            &mut self.loads,
+            &mut self.copies,
+            &mut self.history,
+            &mut self.copy_pauses,
+        ];
         (placement, others)
     }
 
@@ -204,7 +213,7 @@ impl Records {
     }
 
     /// Names of the families, each once.
-    pub(crate) fn family_names(&self) -> [&'static str; 12] {
+    pub(crate) fn family_names(&self) -> [&'static str; 13] {
         self.families().map(AnyFamily::name)
     }
 

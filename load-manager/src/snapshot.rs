@@ -6,8 +6,8 @@ use evenkeel_model::{
     Registration, ReportRecord, ShardKey, ShardReport, ShardState, Snapshot,
 };
 
-use crate::policy;
 use crate::records::Records;
+use crate::{copying, policy};
 
 /// What a snapshot depends on beside the records.
 #[derive(Debug, Clone)]
@@ -37,7 +37,8 @@ pub(crate) fn build(records: &Records, at: &Circumstances) -> Snapshot {
     add_reports(&mut snapshot, records);
     for stored in records.assignments.iter() {
         if belongs(&snapshot, &stored.id) {
-            let assignment = as_observed(&snapshot, stored.value.assignment.clone());
+            let assignment = stored.value.assignment.clone();
+            let assignment = as_observed(&snapshot, records, assignment, at.now_ms);
             snapshot.assignments.insert(stored.id.clone(), assignment);
         }
     }
@@ -173,8 +174,14 @@ pub(crate) fn belongs(snapshot: &Snapshot, shard: &ShardKey) -> bool {
     snapshot.streams.get(&shard.stream).is_some_and(|stream| shard.number < stream.shards)
 }
 
-/// The stored state is what the load manager last wrote; that the leader serves is its report.
-pub(crate) fn as_observed(snapshot: &Snapshot, mut assignment: Assignment) -> Assignment {
+/// The stored state is what the load manager last wrote; that the leader serves is its report, and
+/// how its copy gets on is the migrator's to tell.
+pub(crate) fn as_observed(
+    snapshot: &Snapshot,
+    records: &Records,
+    mut assignment: Assignment,
+    now_ms: Millis,
+) -> Assignment {
     let serves = assignment.leader.as_ref().is_some_and(|leader| {
         snapshot
             .report(&assignment.shard, leader, assignment.generation)
@@ -183,5 +190,6 @@ pub(crate) fn as_observed(snapshot: &Snapshot, mut assignment: Assignment) -> As
     if assignment.state == ShardState::Assigning && serves {
         assignment.state = ShardState::Active;
     }
+    copying::set_clocks(records, &mut assignment, now_ms);
     assignment
 }

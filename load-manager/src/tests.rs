@@ -1,6 +1,7 @@
 //! What the tests of several files share.
 
 mod admin;
+mod copying;
 mod harness;
 mod kept;
 mod leading;

@@ -102,6 +102,7 @@ fn settings(config: &Config, instance: String) -> Settings {
         },
         round: Duration::from_millis(config.round_ms),
         record_every: Duration::from_millis(config.record_interval_ms),
+        stall: Duration::from_millis(config.copy_stall_ms),
     }
 }
 

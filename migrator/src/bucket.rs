@@ -24,6 +24,12 @@ impl Bucket {
         self.bytes_per_second
     }
 
+    /// What its rate carries in a time.
+    pub fn in_time(&self, span: Duration) -> u64 {
+        let bytes = span.as_nanos() * u128::from(self.bytes_per_second) / NANOS;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
     /// Holds for the next taking.
     pub fn set_rate(&mut self, bytes_per_second: u64) {
         self.bytes_per_second = bytes_per_second;
@@ -31,9 +37,7 @@ impl Bucket {
 
     /// Bytes that may be taken now: what was saved and what comes in within `ahead`.
     pub fn available(&self, now: Duration, ahead: Duration) -> u64 {
-        let span = (now + ahead).saturating_sub(self.start(now));
-        let bytes = span.as_nanos() * u128::from(self.bytes_per_second) / NANOS;
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        self.in_time((now + ahead).saturating_sub(self.start(now)))
     }
 
     /// Takes bytes; the bucket is busy for as long as they take at its rate.

@@ -32,6 +32,8 @@ pub struct Config {
     pub round_ms: u64,
     /// Least time between two writes of one copy's numbers.
     pub record_interval_ms: u64,
+    /// A copy with credit and without a byte for so long is tried from another source; 0 never.
+    pub copy_stall_ms: u64,
 }
 
 impl Default for Config {
@@ -49,6 +51,7 @@ impl Default for Config {
             copies_max_per_node: 2,
             round_ms: 250,
             record_interval_ms: 5_000,
+            copy_stall_ms: 30_000,
         }
     }
 }
@@ -67,6 +70,7 @@ impl Settings for Config {
             ("progress_timeout_ms", self.progress_timeout_ms, 3_000, 600_000),
             ("round_ms", self.round_ms, 20, 2_000),
             ("record_interval_ms", self.record_interval_ms, 0, 600_000),
+            ("copy_stall_ms", self.copy_stall_ms, 0, 3_600_000),
         ] {
             if value < from || value > to {
                 let expected = format!("{from} to {to} milliseconds");
@@ -118,6 +122,12 @@ const KEYS: &[Key] = &[
         "milliseconds",
         "least time between two writes of one copy's progress",
         "written every round",
+    ),
+    key(
+        "copy_stall_ms",
+        "milliseconds",
+        "a copy with credit and without a byte for so long is tried from another source",
+        "never",
     ),
 ];
 

@@ -1,12 +1,15 @@
 //! One copy as it runs: what was ordered, granted and verified.
 
+mod pace;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use evenkeel_model::{BrokerId, CopyRecord, Millis, RECORD_VERSION};
+use evenkeel_model::{BrokerId, CopyClass, CopyRecord, Millis, RECORD_VERSION};
 use evenkeel_proto::migrations::CopyProgress;
 
 use crate::jobs::Job;
+pub use pace::{Pace, Span};
 
 /// So much is always worth granting: the tail of a copy and its first bytes.
 const LEAST_WANTED: u64 = 256 * 1024;
@@ -17,8 +20,11 @@ const GROWTH: f64 = 1.5;
 /// A destination that says it is level and is not reported caught up for this long is asked again.
 const LEVEL_KEPT: Duration = Duration::from_secs(10);
 
-/// Weight of the newest sample in the smoothed rate.
-const SMOOTHING: f64 = 0.3;
+/// A drain that was given nothing for so long has a part of both ends kept for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Without a byte for so long a copy is not almost done, however little is left.
+const LIVELY: Duration = Duration::from_secs(5);
 
 /// Pauses after failures: doubling, from one second to half a minute.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -33,6 +39,8 @@ pub enum State {
     Running,
     /// It lost its slot and resumes where it was.
     Paused,
+    /// An operator's pause holds it where it is.
+    Held,
     /// The destination is level; the leader's own stream ships what comes.
     Level,
     /// The last try failed; another follows.
@@ -41,8 +49,8 @@ pub enum State {
 
 impl State {
     /// Every state.
-    pub const ALL: [Self; 5] =
-        [Self::Queued, Self::Running, Self::Paused, Self::Level, Self::Failed];
+    pub const ALL: [Self; 6] =
+        [Self::Queued, Self::Running, Self::Paused, Self::Held, Self::Level, Self::Failed];
 
     /// The word used in metrics and output.
     pub fn as_str(self) -> &'static str {
@@ -50,6 +58,7 @@ impl State {
             Self::Queued => "queued",
             Self::Running => "running",
             Self::Paused => "paused",
+            Self::Held => "held",
             Self::Level => "level",
             Self::Failed => "failed",
         }
@@ -88,13 +97,26 @@ pub struct Copy {
     pub done: u64,
     /// Bytes still to copy, as the destination said last.
     pub remaining: Option<u64>,
-    /// Smoothed, bytes per second.
-    pub rate: f64,
+    /// How fast it is.
+    pub pace: Pace,
     /// What stops it from being faster.
     pub limited_by: String,
     /// The source that failed last, and when another try may be made.
     pub failed: Option<(Option<BrokerId>, Duration)>,
-    failures: u32,
+    /// Failed tries since the last byte.
+    pub failures: u32,
+    /// What the last of them said.
+    pub last_failure: String,
+    /// When the last byte came, or the copy itself.
+    pub last_byte: Duration,
+    /// Since when it could have had a byte and had none.
+    idle_since: Option<Duration>,
+    /// It waited too long once; that holds until it ends.
+    overdue: bool,
+    /// It stands still because others go first or an operator holds it.
+    pub waits: bool,
+    /// Its place among those that wait for a slot, from 1; 0 if it does not.
+    pub place: u32,
     level_since: Option<Duration>,
     /// When the source was chosen.
     pub source_since: Duration,
@@ -106,8 +128,17 @@ pub struct Copy {
     backed_up: bool,
     /// Grants that have not expired.
     outstanding: VecDeque<(Duration, u64)>,
-    measured: Option<(Duration, u64)>,
-    written: Option<(Duration, State, Option<BrokerId>, u64)>,
+    written: Option<Written>,
+}
+
+/// What was written last, and when.
+#[derive(Debug, Clone, PartialEq)]
+struct Written {
+    at: Duration,
+    state: State,
+    class: CopyClass,
+    source: Option<BrokerId>,
+    numbers: (u64, bool),
 }
 
 impl Copy {
@@ -123,10 +154,16 @@ impl Copy {
             started: None,
             done: 0,
             remaining: None,
-            rate: 0.0,
+            pace: Pace::default(),
             limited_by: String::new(),
             failed: None,
             failures: 0,
+            last_failure: String::new(),
+            last_byte: now,
+            idle_since: None,
+            overdue: false,
+            waits: true,
+            place: 0,
             level_since: None,
             source_since: now,
             counted_before: 0,
@@ -134,7 +171,6 @@ impl Copy {
             last_grant: 0,
             backed_up: false,
             outstanding: VecDeque::new(),
-            measured: None,
             written: None,
         }
     }
@@ -151,7 +187,46 @@ impl Copy {
 
     /// Whether it may have a slot now.
     pub fn wants_slot(&self, now: Duration) -> bool {
-        self.state != State::Level && self.failed.as_ref().is_none_or(|(_, at)| now >= *at)
+        let waits_elsewhere = matches!(self.state, State::Level | State::Held);
+        !waits_elsewhere && self.failed.as_ref().is_none_or(|(_, at)| now >= *at)
+    }
+
+    /// Notes a drain that has waited too long for a slot or for bytes. Once noted it keeps its part
+    /// until it ends, or it would starve minute by minute.
+    pub fn note_wait(&mut self, now: Duration) {
+        let waits = !matches!(self.state, State::Level | State::Held);
+        self.overdue |= waits && now.saturating_sub(self.last_byte) >= PATIENCE;
+    }
+
+    /// Whether a part of both ends is kept for it.
+    pub fn is_reserved(&self) -> bool {
+        self.overdue && self.job.class == CopyClass::Drain
+    }
+
+    /// Whether what is left is the last twentieth or what a second carries, whichever is less.
+    pub fn is_almost_done(&self, now: Duration) -> bool {
+        let lively = now.saturating_sub(self.last_byte) < LIVELY;
+        self.state == State::Running
+            && lively
+            && self
+                .remaining()
+                .is_some_and(|left| left <= self.total() / 20 && left as f64 <= self.pace.rate())
+    }
+
+    /// For how long it could have had bytes and had none. A copy of which nothing is left is being
+    /// verified, and that takes as long as it takes.
+    pub fn idle(&self, now: Duration) -> Duration {
+        match self.idle_since {
+            Some(since) if self.state == State::Running && self.remaining != Some(0) => {
+                now.saturating_sub(since)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// It has no slot, or nothing to spend: standing still is no fault of its own.
+    pub fn excuse(&mut self) {
+        self.idle_since = None;
     }
 
     /// Follows the assignment. What failed for an older generation may be tried again.
@@ -174,11 +249,13 @@ impl Copy {
         self.counted = progress.bytes_verified;
         self.done = self.counted_before + self.counted;
         self.remaining = Some(progress.bytes_remaining);
-        self.measure(now);
+        self.pace.measure(now, self.done);
         self.backed_up = progress.state == "running" && progress.credit_left > self.last_grant;
         if more > 0 {
             self.failures = 0;
             self.failed = None;
+            self.last_byte = now;
+            self.idle_since = None;
         }
         match progress.state.as_str() {
             "level" => {
@@ -189,26 +266,14 @@ impl Copy {
             // An agent tells the end of a try twice.
             "failed" if self.state != State::Failed => self.failed(now, &progress.detail),
             "failed" => {}
-            _ if matches!(self.state, State::Level | State::Failed) => {
+            // What only repeats itself may be the last word of a try that was stopped.
+            _ if self.state == State::Level || self.state == State::Failed && more > 0 => {
                 self.state = State::Queued;
                 self.level_since = None;
             }
             _ => {}
         }
         more
-    }
-
-    fn measure(&mut self, now: Duration) {
-        let Some((at, done)) = self.measured else {
-            self.measured = Some((now, self.done));
-            return;
-        };
-        let span = now.saturating_sub(at);
-        if span >= Duration::from_millis(200) {
-            let sample = self.done.saturating_sub(done) as f64 / span.as_secs_f64();
-            self.rate += SMOOTHING * (sample - self.rate);
-            self.measured = Some((now, self.done));
-        }
     }
 
     /// A destination that is level is left to the leader's own stream; if that does not bring it
@@ -229,6 +294,8 @@ impl Copy {
         self.ordered = None;
         self.state = State::Failed;
         self.outstanding.clear();
+        self.idle_since = None;
+        self.last_failure = detail.to_owned();
         self.limited_by = match detail {
             "" => "the last try failed".to_owned(),
             detail => format!("the last try failed: {detail}"),
@@ -238,7 +305,7 @@ impl Copy {
     /// Bytes that it can use until the next round, beyond those it was granted already.
     pub fn wants(&self, round: Duration) -> u64 {
         let usable = if self.backed_up {
-            ((self.rate * GROWTH * round.as_secs_f64()) as u64).max(LEAST_WANTED)
+            ((self.pace.rate() * GROWTH * round.as_secs_f64()) as u64).max(LEAST_WANTED)
         } else {
             u64::MAX
         };
@@ -247,9 +314,15 @@ impl Copy {
         usable.min(left.saturating_sub(held))
     }
 
+    /// Whether it has credit that has not expired.
+    pub fn has_credit(&self) -> bool {
+        !self.outstanding.is_empty()
+    }
+
     /// Notes a grant.
-    pub fn granted(&mut self, bytes: u64, expires: Duration) {
+    pub fn granted(&mut self, now: Duration, bytes: u64, expires: Duration) {
         self.outstanding.push_back((expires, bytes));
+        self.idle_since.get_or_insert(now);
         self.last_grant = bytes;
     }
 
@@ -260,26 +333,31 @@ impl Copy {
         }
     }
 
-    /// The record to write, if it is time: at once when its state or source changes, else when its
-    /// numbers have changed and the last write is `every` ago.
+    /// The record to write, if it is time: at once when its state, class or source changes, else
+    /// when its numbers have changed and the last write is `every` ago.
     pub fn due_record(
         &mut self,
         now: Duration,
         wall_ms: Millis,
         every: Duration,
     ) -> Option<CopyRecord> {
-        let due = match &self.written {
-            None => true,
-            Some((at, state, source, done)) => {
-                *state != self.state
-                    || *source != self.source
-                    || (*done != self.done && now.saturating_sub(*at) >= every)
-            }
+        let next = Written {
+            at: now,
+            state: self.state,
+            class: self.job.class,
+            source: self.source.clone(),
+            numbers: (self.done, self.waits),
         };
+        let due = self.written.as_ref().is_none_or(|last| {
+            let old = now.saturating_sub(last.at) >= every;
+            let as_last = Written { at: last.at, ..next.clone() };
+            let same = Written { numbers: last.numbers, ..as_last.clone() } == *last;
+            !same || as_last != *last && old
+        });
         if !due {
             return None;
         }
-        self.written = Some((now, self.state, self.source.clone(), self.done));
+        self.written = Some(next);
         Some(CopyRecord {
             v: RECORD_VERSION,
             shard: self.job.shard.clone(),
@@ -289,7 +367,8 @@ impl Copy {
             destination: self.job.destination.clone(),
             bytes_done: self.done,
             bytes_total: self.total(),
-            bytes_per_second: self.rate as u64,
+            bytes_per_second: self.pace.rate() as u64,
+            waits: self.waits,
             at_ms: wall_ms,
         })
     }

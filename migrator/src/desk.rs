@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use evenkeel_coordination::{Election, Leadership, Token};
-use evenkeel_model::{BrokerId, LeaderRecord};
-use evenkeel_proto::migrations::{Hello, Limit, Migration, MigratorMessage};
+use evenkeel_model::{BrokerId, CopyPauseRecord, LeaderRecord, ShardKey};
+use evenkeel_proto::migrations::{
+    Hello, Limit, ListMigrationsResponse, MigratorMessage, ShowMigrationResponse,
+};
 use evenkeel_proto::refusal::{Reason, refuse, refuse_with};
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
-use crate::engine::Event;
+use crate::engine::{Event, Page};
 
 /// To an agent.
 pub type Outbound = mpsc::Sender<Result<MigratorMessage, Status>>;
@@ -25,13 +27,17 @@ pub enum Ask {
         hello: Hello,
         /// Messages to it.
         outbound: Outbound,
-        /// The session's number.
-        opened: oneshot::Sender<u64>,
+        /// The session's number, or why there is none.
+        opened: oneshot::Sender<Result<u64, Status>>,
     },
     /// Something an agent said.
     Tell(Event),
-    /// Every copy.
-    Migrations(oneshot::Sender<Vec<Migration>>),
+    /// A page of copies.
+    Migrations(Page, oneshot::Sender<ListMigrationsResponse>),
+    /// Everything about a shard's copy, if there is one.
+    Show(ShardKey, oneshot::Sender<Option<Box<ShowMigrationResponse>>>),
+    /// Every stored pause of copies.
+    Pauses(oneshot::Sender<Vec<CopyPauseRecord>>),
     /// Every node's limit.
     Limits(oneshot::Sender<Vec<Limit>>),
     /// Whether a broker is known.

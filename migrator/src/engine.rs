@@ -4,7 +4,11 @@
 //! harmless; nothing but the caps of operators outlives it.
 
 mod rounds;
+mod sources;
+mod stalls;
 mod views;
+
+pub use views::{Page, pause};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +21,7 @@ use evenkeel_proto::migrations::{
 use crate::copies::{Copy, State};
 use crate::jobs;
 use crate::metrics;
-use crate::nodes::{Node, Status};
+use crate::nodes::Node;
 use crate::queue::Slots;
 use crate::world::World;
 
@@ -43,6 +47,9 @@ pub struct Settings {
     pub round: Duration,
     /// Least time between two writes of one copy's numbers.
     pub record_every: Duration,
+    /// A copy that could have had a byte for so long and had none is tried from another source; 0
+    /// never.
+    pub stall: Duration,
 }
 
 /// What the engine is told.
@@ -114,6 +121,8 @@ pub struct Engine {
     nodes: BTreeMap<BrokerId, Node>,
     copies: BTreeMap<ShardKey, Copy>,
     arrivals: u64,
+    /// How long this leadership took to its first grant.
+    first_grant: Option<Duration>,
 }
 
 impl Engine {
@@ -125,6 +134,7 @@ impl Engine {
             nodes: BTreeMap::new(),
             copies: BTreeMap::new(),
             arrivals: 0,
+            first_grant: None,
         }
     }
 
@@ -138,14 +148,10 @@ impl Engine {
             }
             Event::Closed { broker, session } => self.close(&broker, session),
             Event::Status { broker, session, status } => {
+                let repairing = self.is_repairing(&broker);
                 if let Some(node) = self.node_in(&broker, session) {
-                    node.status = Some(Status {
-                        at: now.at,
-                        share: status.share,
-                        state: status.state,
-                        p99_ms: status.p99_ms,
-                        queue_depth: status.queue_depth,
-                    });
+                    metrics::status(&broker, &status);
+                    node.hear(now.at, status, repairing);
                 }
             }
             Event::Progress { broker, session, progress } => {
@@ -157,6 +163,20 @@ impl Engine {
             Event::Rewrite => self.copies.values_mut().for_each(Copy::forget_written),
         }
         actions
+    }
+
+    /// Whether a session of this life of an agent may begin: one of an older life must not take the
+    /// place of a newer one that is there.
+    pub fn admits(&self, broker: &BrokerId, incarnation: u64) -> bool {
+        let present = self.nodes.get(broker).filter(|node| node.session.is_some());
+        present.is_none_or(|node| incarnation >= node.incarnation)
+    }
+
+    fn is_repairing(&self, broker: &BrokerId) -> bool {
+        self.copies.values().any(|copy| {
+            let here = copy.job.destination == *broker || copy.source.as_ref() == Some(broker);
+            here && copy.state == State::Running && copy.job.class.is_repair()
+        })
     }
 
     fn node_in(&mut self, broker: &BrokerId, session: u64) -> Option<&mut Node> {
@@ -171,7 +191,13 @@ impl Engine {
         for shard in known {
             let Some(copy) = self.copies.get_mut(&shard) else { continue };
             match jobs.remove(&shard) {
-                Some(job) if job.destination == copy.job.destination => copy.follow(job),
+                Some(job) if job.destination == copy.job.destination => {
+                    let (was, is) = (copy.job.class.as_str(), job.class.as_str());
+                    if was != is {
+                        tracing::info!(%shard, was, is, "copy changes its class where it is");
+                    }
+                    copy.follow(job);
+                }
                 other => {
                     self.finish(now, &shard, actions);
                     if let Some(job) = other {
@@ -227,9 +253,7 @@ impl Engine {
     ) {
         let link = hello.network_bytes_per_second;
         let node = self.nodes.entry(broker).or_insert_with(|| Node::new(link, now.at));
-        node.session = Some(session);
-        // What the session before said of the node may be of another life of the agent.
-        node.status = None;
+        node.greet(session, hello);
         let welcome =
             Welcome { instance: self.settings.instance.clone(), token: self.settings.token };
         actions.push(Action::Send { session, message: Message::Welcome(welcome) });
@@ -254,6 +278,9 @@ impl Engine {
             return;
         };
         match self.copies.get_mut(&shard).filter(|copy| copy.job.destination == *broker) {
+            // A word about another generation says nothing about this copy: an older one is
+            // replaced by the next order, and of a newer one the assignment will tell.
+            Some(copy) if copy.job.generation != progress.generation => metrics::stale_word(),
             Some(copy) => {
                 let before = copy.state;
                 let more = copy.progressed(now.at, progress);

@@ -1,7 +1,8 @@
 //! Sharing out one round's bytes: class by class, over what both ends have left.
 //!
 //! Inside a repair class copies are served one after another, shortest first. Copies of a routine
-//! class share: water is poured evenly until an end is full or a copy wants no more.
+//! class share: water is poured evenly until an end is full or a copy wants no more. Before all
+//! that, what is set aside at both ends goes to drains that have waited too long.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,8 @@ pub struct Want {
     pub destination: BrokerId,
     /// How many it can use until the next round.
     pub bytes: u64,
+    /// It may use what is set aside.
+    pub reserved: bool,
 }
 
 /// What each node has left this round.
@@ -52,8 +55,37 @@ pub struct Allotment {
 }
 
 /// Shares out `room` among `wants`, which are in order of service, and takes what is given.
-/// Answers in the same order.
-pub fn allot(wants: &[Want], room: &mut Room) -> Vec<Allotment> {
+/// `aside` is how much of it reserved copies may have before anybody else, in order. Answers in
+/// the same order.
+pub fn allot(wants: &[Want], room: &mut Room, mut aside: Room) -> Vec<Allotment> {
+    let early: Vec<u64> = wants.iter().map(|want| take_aside(want, room, &mut aside)).collect();
+    let rest: Vec<Want> = wants
+        .iter()
+        .zip(&early)
+        .map(|(want, early)| Want { bytes: want.bytes - early, ..want.clone() })
+        .collect();
+    let mut allotted = share(&rest, room);
+    allotted.iter_mut().zip(early).for_each(|(allotment, early)| allotment.bytes += early);
+    allotted
+}
+
+fn take_aside(want: &Want, room: &mut Room, aside: &mut Room) -> u64 {
+    if !want.reserved {
+        return 0;
+    }
+    let bytes = [&*room, &*aside].map(|side| {
+        let of = |side: &BTreeMap<BrokerId, u64>, node| side.get(node).copied().unwrap_or(0);
+        of(&side.egress, &want.source).min(of(&side.ingress, &want.destination))
+    });
+    let bytes = want.bytes.min(bytes[0]).min(bytes[1]);
+    for side in [room, aside] {
+        take(&mut side.egress, &want.source, bytes);
+        take(&mut side.ingress, &want.destination, bytes);
+    }
+    bytes
+}
+
+fn share(wants: &[Want], room: &mut Room) -> Vec<Allotment> {
     let mut allotted = Vec::with_capacity(wants.len());
     let mut rest = wants;
     while let Some(first) = rest.first() {

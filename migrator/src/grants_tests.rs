@@ -9,7 +9,12 @@ fn want(shard: u32, class: CopyClass, source: &str, destination: &str, bytes: u6
         source: source.parse().unwrap(),
         destination: destination.parse().unwrap(),
         bytes,
+        reserved: false,
     }
+}
+
+fn nothing_aside(wants: &[Want], room: &mut Room) -> Vec<Allotment> {
+    allot(wants, room, Room::default())
 }
 
 fn room(egress: &[(&str, u64)], ingress: &[(&str, u64)]) -> Room {
@@ -28,7 +33,7 @@ fn a_repair_takes_what_it_wants_before_anything_routine_gets_a_byte() {
     use CopyClass::{Balance, LastCopy};
     let wants = [want(0, LastCopy, "a", "b", 800), want(1, Balance, "a", "c", 800)];
     let mut left = room(&[("a", 1000)], &[("b", 1000), ("c", 1000)]);
-    let allotted = allot(&wants, &mut left);
+    let allotted = nothing_aside(&wants, &mut left);
     assert_eq!(bytes(&allotted), [800, 200]);
     assert_eq!(
         allotted.iter().map(|a| a.limited_by).collect::<Vec<_>>(),
@@ -41,7 +46,7 @@ fn a_repair_takes_what_it_wants_before_anything_routine_gets_a_byte() {
 fn repairs_of_one_class_are_served_one_after_another() {
     let class = CopyClass::UnderReplicated;
     let wants = [want(0, class, "a", "b", 700), want(1, class, "a", "c", 700)];
-    let allotted = allot(&wants, &mut room(&[("a", 1000)], &[("b", 1000), ("c", 1000)]));
+    let allotted = nothing_aside(&wants, &mut room(&[("a", 1000)], &[("b", 1000), ("c", 1000)]));
     assert_eq!(bytes(&allotted), [700, 300]);
 }
 
@@ -55,7 +60,7 @@ fn routine_copies_share_evenly_and_leave_what_they_do_not_want() {
         want(3, class, "e", "d", 900),
     ];
     let mut left = room(&[("a", 1000), ("e", 5000)], &[("b", 1000), ("c", 1000), ("d", 600)]);
-    let allotted = allot(&wants, &mut left);
+    let allotted = nothing_aside(&wants, &mut left);
     // 0 wants little; 2 and 3 share d; 1 takes what is left of a.
     assert_eq!(bytes(&allotted), [100, 600, 300, 300]);
     assert_eq!(
@@ -67,7 +72,7 @@ fn routine_copies_share_evenly_and_leave_what_they_do_not_want() {
 #[test]
 fn a_node_that_is_not_known_gives_nothing() {
     let wants = [want(0, CopyClass::Unavailable, "a", "b", 100)];
-    let allotted = allot(&wants, &mut room(&[], &[("b", 1000)]));
+    let allotted = nothing_aside(&wants, &mut room(&[], &[("b", 1000)]));
     assert_eq!(allotted, [Allotment { bytes: 0, limited_by: LimitedBy::Egress }]);
 }
 
@@ -117,7 +122,7 @@ proptest! {
         first in 0usize..7,
     ) {
         let mut after = before.clone();
-        let allotted = allot(&wants, &mut after);
+        let allotted = nothing_aside(&wants, &mut after);
         prop_assert_eq!(allotted.len(), wants.len());
         for (node, bytes) in used(&wants, &allotted, |w| &w.source) {
             prop_assert_eq!(before.egress[&node] - bytes, after.egress[&node]);
@@ -137,7 +142,7 @@ proptest! {
         }
         let class = CopyClass::ALL[first];
         let above: Vec<Want> = wants.iter().filter(|w| w.class <= class).cloned().collect();
-        let alone = allot(&above, &mut before.clone());
+        let alone = nothing_aside(&above, &mut before.clone());
         prop_assert_eq!(&alone[..], &allotted[..above.len()]);
     }
 
@@ -152,10 +157,66 @@ proptest! {
             .enumerate()
             .map(|(i, d)| want(i as u32, CopyClass::Drain, "a", "b", *d))
             .collect();
-        let got = bytes(&allot(&wants, &mut room(&[("a", egress)], &[("b", ingress)])));
+        let got = bytes(&nothing_aside(&wants, &mut room(&[("a", egress)], &[("b", ingress)])));
         let most = got.iter().copied().max().unwrap_or(0);
         for (bytes, demand) in got.iter().zip(&demands) {
             prop_assert!(*bytes == most || bytes == demand, "{got:?} of {demands:?}");
+        }
+    }
+}
+
+#[test]
+fn a_drain_that_waited_too_long_has_its_part_before_repairs_and_no_more() {
+    use CopyClass::{Drain, UnderReplicated};
+    let overdue = |n, to| Want { reserved: true, ..want(n, Drain, "a", to, 500) };
+    let wants = [want(0, UnderReplicated, "a", "b", 5000), overdue(1, "c"), overdue(2, "d")];
+    let full = room(&[("a", 1000)], &[("b", 1000), ("c", 1000), ("d", 1000)]);
+    let aside = room(&[("a", 100)], &[("b", 100), ("c", 40), ("d", 100)]);
+    let allotted = allot(&wants, &mut full.clone(), aside.clone());
+    assert_eq!(bytes(&allotted), [900, 40, 60], "both ends keep a part, the first drain first");
+    // What the repair leaves is shared as ever.
+    let wants = [want(0, UnderReplicated, "a", "b", 300), overdue(1, "c"), overdue(2, "d")];
+    assert_eq!(bytes(&allot(&wants, &mut full.clone(), aside)), [300, 340, 360]);
+}
+
+proptest! {
+    #[test]
+    fn what_is_set_aside_bounds_what_higher_classes_feel(
+        mut wants in wants(),
+        before in rooms(),
+        parts in rooms(),
+        overdue in any::<u32>(),
+    ) {
+        for (i, want) in wants.iter_mut().enumerate() {
+            want.reserved = want.class == CopyClass::Drain && overdue >> (i % 32) & 1 == 1;
+        }
+        let mut after = before.clone();
+        let allotted = allot(&wants, &mut after, parts.clone());
+        for (node, bytes) in used(&wants, &allotted, |w| &w.source) {
+            prop_assert_eq!(before.egress[&node] - bytes, after.egress[&node]);
+        }
+        for (node, bytes) in used(&wants, &allotted, |w| &w.destination) {
+            prop_assert_eq!(before.ingress[&node] - bytes, after.ingress[&node]);
+        }
+        let least = |w: &Want| {
+            let ends = [&before, &parts].map(|r| r.egress[&w.source].min(r.ingress[&w.destination]));
+            w.bytes.min(ends[0]).min(ends[1])
+        };
+        if let Some(first) = wants.iter().position(|w| w.reserved) {
+            prop_assert!(allotted[first].bytes >= least(&wants[first]));
+        }
+        // Where a repair found an end empty, lower classes have at most what was set aside.
+        for (repair, got) in wants.iter().zip(&allotted) {
+            if !repair.class.is_repair() || got.limited_by != LimitedBy::Egress {
+                continue;
+            }
+            let lower = wants.iter().zip(&allotted).filter(|(w, _)| {
+                w.class > CopyClass::UnderReplicated && w.source == repair.source
+            });
+            let (reserved, others): (Vec<_>, Vec<_>) = lower.partition(|(w, _)| w.reserved);
+            prop_assert!(others.iter().all(|(_, got)| got.bytes == 0));
+            let reserved: u64 = reserved.iter().map(|(_, got)| got.bytes).sum();
+            prop_assert!(reserved <= parts.egress[&repair.source]);
         }
     }
 }

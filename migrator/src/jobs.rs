@@ -20,6 +20,8 @@ pub struct Job {
     pub token: i64,
     /// What the copy is for.
     pub class: CopyClass,
+    /// Why it is of that class.
+    pub class_reason: String,
     /// Where the bytes go.
     pub destination: BrokerId,
     /// Where they may come from: caught-up followers, then the leader, then followers that hold
@@ -49,11 +51,13 @@ fn job(world: &World, assignment: &Assignment) -> Option<Job> {
     if report.is_some_and(|report| report.caught_up) {
         return None;
     }
+    let (class, class_reason) = class(world, assignment);
     Some(Job {
         shard: assignment.shard.clone(),
         generation: assignment.generation,
         token: world.tokens.get(&assignment.shard).copied().unwrap_or(0),
-        class: class(world, assignment),
+        class,
+        class_reason,
         destination: destination.clone(),
         sources: sources(world, assignment),
         size_bytes: world.sizes.get(&assignment.shard).copied(),
@@ -69,25 +73,27 @@ fn destination(assignment: &Assignment) -> Option<&BrokerId> {
 
 /// From the reason, unless the copy adds a replica to a shard that is short of live ones: then
 /// from how many are left. Losing another replica so raises a copy that runs already.
-fn class(world: &World, assignment: &Assignment) -> CopyClass {
+fn class(world: &World, assignment: &Assignment) -> (CopyClass, String) {
     let voters = assignment.voters().count();
     let live = assignment.voters().filter(|broker| world.is_serving(broker)).count();
     let replaces_live = assignment.leaving.as_ref().is_some_and(|broker| world.is_serving(broker));
     let adds_replica = assignment.joining.is_some() && !replaces_live;
+    let found = |what: &str| format!("{live} of {voters} replicas are live: {what}");
     if adds_replica && live < voters {
         // The leader is a voter: with half of them gone nothing can be committed.
         return if live * 2 <= voters {
-            CopyClass::Unavailable
+            (CopyClass::Unavailable, found("no majority, nothing can be committed"))
         } else if live == 1 {
-            CopyClass::LastCopy
+            (CopyClass::LastCopy, found("one more loss and it is gone"))
         } else {
-            CopyClass::UnderReplicated
+            (CopyClass::UnderReplicated, found("short of its target"))
         };
     }
     if adds_replica && live == 1 && is_restore(assignment) {
-        return CopyClass::LastCopy;
+        return (CopyClass::LastCopy, found("one loss and it is gone"));
     }
-    match assignment.move_.as_ref().map(|m| m.reason) {
+    let reason = assignment.move_.as_ref().map(|m| m.reason);
+    let class = match reason {
         Some(MoveReason::Drain) => CopyClass::Drain,
         Some(MoveReason::Spread) => CopyClass::Spread,
         Some(
@@ -97,6 +103,10 @@ fn class(world: &World, assignment: &Assignment) -> CopyClass {
             | MoveReason::Operator,
         ) => CopyClass::Balance,
         Some(MoveReason::Restore) | None => CopyClass::UnderReplicated,
+    };
+    match reason.unwrap_or(MoveReason::Restore) {
+        MoveReason::Restore => (class, found("short of its target")),
+        reason => (class, format!("a move for {}", reason.as_str())),
     }
 }
 

@@ -81,6 +81,7 @@ fn a_staged_move_is_a_job_until_the_destination_is_level_or_the_leader_fenced() 
         generation: 7,
         token: 9,
         class: CopyClass::Drain,
+        class_reason: "a move for drain".to_owned(),
         destination: id("b4"),
         sources: vec![id("b3"), id("b1"), id("b2")],
         size_bytes: Some(5000),

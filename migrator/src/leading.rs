@@ -6,6 +6,7 @@ use std::time::Duration;
 use evenkeel_coordination::{Election, Leadership, Lease, Revision, Session, Store, Token, View};
 use evenkeel_model::keys::Keys;
 use evenkeel_proto::migrations::MigratorMessage;
+use evenkeel_proto::refusal::{Reason, refuse};
 use evenkeel_runtime::{Clock, Shutdown};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -209,9 +210,19 @@ impl Turn {
     fn answer(&mut self, ask: Ask) {
         match ask {
             Ask::Open { broker, hello, outbound, opened } => {
+                if !self.engine.admits(&broker, hello.incarnation) {
+                    let detail = format!(
+                        "a later life of broker {broker} than {} has a session",
+                        hello.incarnation
+                    );
+                    tracing::warn!(%broker, incarnation = hello.incarnation, "agent refused");
+                    // Whoever asked may have gone.
+                    let _ = opened.send(Err(refuse(Reason::StaleGeneration, detail)));
+                    return;
+                }
                 let session = self.sessions;
                 self.sessions += 1;
-                if opened.send(session).is_err() {
+                if opened.send(Ok(session)).is_err() {
                     return;
                 }
                 tracing::info!(%broker, session, "agent connected");
@@ -229,7 +240,13 @@ impl Turn {
                 self.tell(event);
             }
             // Whoever asked may have gone.
-            Ask::Migrations(answer) => drop(answer.send(self.engine.migrations())),
+            Ask::Migrations(page, answer) => {
+                drop(answer.send(self.engine.page(self.now(), &page)));
+            }
+            Ask::Show(shard, answer) => {
+                drop(answer.send(self.engine.show(self.now(), &shard).map(Box::new)));
+            }
+            Ask::Pauses(answer) => drop(answer.send(self.engine.stored_pauses())),
             Ask::Limits(answer) => drop(answer.send(self.engine.limits(self.now().at))),
             Ask::Knows(broker, answer) => drop(answer.send(self.engine.knows(&broker))),
         }

@@ -16,9 +16,11 @@ pub mod jobs;
 pub mod leading;
 pub mod metrics;
 pub mod nodes;
+pub mod pausing;
 pub mod queue;
 pub mod records;
 pub mod service;
+pub mod sessions;
 pub mod world;
 
 pub use app::run;

@@ -1,28 +1,36 @@
 //! What is known of each node's link, and its two buckets.
 
+mod vitals;
+
 use std::time::Duration;
+
+use evenkeel_proto::migrations::{Hello, NodeStatus};
 
 use evenkeel_throttle::{MAX_SHARE, START_SHARE};
 
 use crate::bucket::Bucket;
+pub use vitals::Vitals;
 
 /// Without a word for this long a node's share is not believed any more: no limit outlives the
 /// agent that set it.
 const STATUS_KEPT: Duration = Duration::from_secs(5);
 
-/// What an agent said of itself last.
+/// What an agent said of itself last, and when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     /// When it came.
     pub at: Duration,
-    /// The controller's share of the link.
-    pub share: f64,
-    /// The controller's word for it.
-    pub state: String,
-    /// The node's own request p99, milliseconds.
-    pub p99_ms: Option<f64>,
-    /// Requests that wait.
-    pub queue_depth: u64,
+    /// What it said.
+    pub said: NodeStatus,
+}
+
+/// Sums over a session of what agents tell by the second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Granted bytes that expired.
+    pub expired_grant_bytes: u64,
+    /// Requests refused at once.
+    pub requests_shed: u64,
 }
 
 /// One node.
@@ -34,8 +42,16 @@ pub struct Node {
     pub cap: Option<u64>,
     /// The present session of its agent.
     pub session: Option<u64>,
+    /// The agent's life that the session is with.
+    pub incarnation: u64,
+    /// The p99 that its controller holds requests to, milliseconds.
+    pub target_p99_ms: Option<f64>,
     /// What its agent said last.
     pub status: Option<Status>,
+    /// What it said in sum.
+    pub sums: Sums,
+    /// How its requests fare.
+    pub vitals: Vitals,
     /// Out of the node.
     pub egress: Bucket,
     /// Into the node.
@@ -49,12 +65,35 @@ impl Node {
             link_bytes_per_second,
             cap: None,
             session: None,
+            incarnation: 0,
+            target_p99_ms: None,
             status: None,
+            sums: Sums::default(),
+            vitals: Vitals::default(),
             egress: Bucket::new(0, now),
             ingress: Bucket::new(0, now),
         };
         node.refresh(now);
         node
+    }
+
+    /// A session begins. What an earlier one said of the node may be of another life of the agent.
+    pub fn greet(&mut self, session: u64, hello: &Hello) {
+        self.session = Some(session);
+        self.incarnation = hello.incarnation;
+        let target = hello.target_p99_ms;
+        self.target_p99_ms = (target.is_finite() && target > 0.0).then_some(target);
+        self.status = None;
+        self.sums = Sums::default();
+    }
+
+    /// Takes the agent's word of the last second. `repairing` while a repair copy runs at it.
+    pub fn hear(&mut self, now: Duration, said: NodeStatus, repairing: bool) {
+        self.vitals.observe(now, &said.state, said.p99_ms, self.target_p99_ms, repairing);
+        let add = |sum: &mut u64, more| *sum = sum.saturating_add(more);
+        add(&mut self.sums.expired_grant_bytes, said.expired_grant_bytes);
+        add(&mut self.sums.requests_shed, said.requests_shed);
+        self.status = Some(Status { at: now, said });
     }
 
     /// Sets both buckets to what holds now.
@@ -66,7 +105,7 @@ impl Node {
 
     /// The controller's share if it is fresh, else the one that every controller starts with.
     pub fn share(&self, now: Duration) -> f64 {
-        self.fresh(now).map_or(START_SHARE, |status| status.share)
+        self.fresh(now).map_or(START_SHARE, |said| said.share)
     }
 
     /// Bytes per second that copies may take in each direction.
@@ -83,7 +122,7 @@ impl Node {
         let uncapped = Self { cap: None, ..self.clone() }.bytes_per_second(now);
         match (self.cap, self.fresh(now)) {
             (Some(cap), _) if cap < uncapped => "operator",
-            (_, Some(status)) => match status.state.as_str() {
+            (_, Some(said)) => match said.state.as_str() {
                 "cutting" | "floor" => "latency",
                 other => other,
             },
@@ -91,9 +130,29 @@ impl Node {
         }
     }
 
-    fn fresh(&self, now: Duration) -> Option<&Status> {
-        self.status.as_ref().filter(|status| now.saturating_sub(status.at) < STATUS_KEPT)
+    /// What the agent said, unless that is too long ago.
+    pub fn fresh(&self, now: Duration) -> Option<&NodeStatus> {
+        let status = self.status.as_ref()?;
+        (now.saturating_sub(status.at) < STATUS_KEPT).then_some(&status.said)
     }
+
+    /// The effective rate, who decides about it, and the operator's cap, for people.
+    pub fn reason(&self, now: Duration) -> String {
+        let rate = megabytes(self.bytes_per_second(now));
+        let owner = self.owner(now);
+        match self.cap {
+            Some(cap) if owner == "operator" => {
+                let state = self.fresh(now).map_or("start", |said| said.state.as_str());
+                format!("{rate}, operator's cap of {}; controller {state}", megabytes(cap))
+            }
+            Some(cap) => format!("{rate}, {owner}; operator's cap {}", megabytes(cap)),
+            None => format!("{rate}, {owner}"),
+        }
+    }
+}
+
+fn megabytes(bytes_per_second: u64) -> String {
+    format!("{:.1} MB/s", bytes_per_second as f64 / 1e6)
 }
 
 #[cfg(test)]
@@ -101,13 +160,8 @@ mod tests {
     use super::*;
 
     fn status(at_s: u64, share: f64, state: &str) -> Option<Status> {
-        Some(Status {
-            at: Duration::from_secs(at_s),
-            share,
-            state: state.to_owned(),
-            p99_ms: None,
-            queue_depth: 0,
-        })
+        let said = NodeStatus { share, state: state.to_owned(), ..NodeStatus::default() };
+        Some(Status { at: Duration::from_secs(at_s), said })
     }
 
     #[test]
@@ -131,5 +185,18 @@ mod tests {
         assert_eq!(seen(&node, 9), (500, "raising".to_owned()));
         node.status = status(9, f64::NAN, "raising");
         assert_eq!(node.bytes_per_second(at(9)), 0);
+    }
+
+    #[test]
+    fn the_reason_names_the_rate_its_owner_and_the_cap() {
+        let at = Duration::from_secs;
+        let mut node = Node::new(80_000_000, at(0));
+        assert_eq!(node.reason(at(0)), "16.0 MB/s, start");
+        node.status = status(1, 0.05, "floor");
+        node.cap = Some(10_000_000);
+        assert_eq!(node.reason(at(1)), "4.0 MB/s, latency; operator's cap 10.0 MB/s");
+        node.status = status(1, 0.5, "ceiling");
+        let expected = "10.0 MB/s, operator's cap of 10.0 MB/s; controller ceiling";
+        assert_eq!(node.reason(at(1)), expected);
     }
 }

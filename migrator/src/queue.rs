@@ -1,4 +1,6 @@
 //! Which copies run, and in which order they are served.
+//!
+//! Both ends of a copy are taken in one step: whoever finds one end full takes nothing of the other.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,6 +20,12 @@ pub struct Waiting {
     pub destination: BrokerId,
     /// Whether it ran in the last round.
     pub running: bool,
+    /// Whether it ever had a slot: it goes on before those of its class that did not.
+    pub begun: bool,
+    /// It runs and has almost ended: ending it frees more than stopping it.
+    pub almost_done: bool,
+    /// A drain that has waited too long: it has a slot of its own.
+    pub reserved: bool,
     /// Bytes still to copy; none if that is not known yet.
     pub remaining: Option<u64>,
     /// Rises with each copy that comes in.
@@ -33,123 +41,143 @@ pub struct Slots {
     pub per_node: usize,
 }
 
+impl Slots {
+    /// Slots beyond `cluster` for drains that have waited too long; at most one for each end.
+    pub fn reserved(self) -> usize {
+        if self.cluster == 0 || self.per_node == 0 { 0 } else { (self.cluster / 4).max(1) }
+    }
+}
+
+/// Why a copy has no slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Full {
+    /// As many copies as may run in the cluster do.
+    Cluster,
+    /// As many as may leave its source do.
+    Source,
+    /// As many as may enter its destination do.
+    Destination,
+    /// Something at one of its ends that balance waits for.
+    Held(BrokerId, Hold),
+}
+
+/// What keeps balance copies from a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// A repair that runs there or waits to.
+    Repair(ShardKey),
+    /// Requests are too slow there though copies have the least they may have.
+    OutOfCapacity,
+}
+
+/// Who runs this round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// They run, in order of service.
+    pub served: Vec<Waiting>,
+    /// They do not, in order of service.
+    pub left: Vec<(Waiting, Full)>,
+}
+
 /// Class by class. Inside a repair class the shortest first, because it ends the most exposure
 /// soonest; routine classes in order of arrival. Within its class a copy that runs is not
-/// displaced by one that does not.
+/// displaced by one that does not, and one that lost its slot is the next to have one.
 pub fn order(waiting: &mut [Waiting]) {
     waiting.sort_by(|a, b| rank(a).cmp(&rank(b)));
 }
 
-fn rank(w: &Waiting) -> (CopyClass, Reverse<bool>, u64, u64, &ShardKey) {
+type Rank<'a> = (CopyClass, Reverse<bool>, Reverse<bool>, u64, u64, &'a ShardKey);
+
+fn rank(w: &Waiting) -> Rank<'_> {
     // What is not known yet is not called short.
     let length = if w.class.is_repair() { w.remaining.unwrap_or(u64::MAX) } else { 0 };
-    (w.class, Reverse(w.running), length, w.arrival, &w.shard)
+    (w.class, Reverse(w.running), Reverse(w.begun), length, w.arrival, &w.shard)
 }
 
-/// Those that run this round, in order of service. A copy that finds a slot taken lets the next
-/// one try: one busy node must not stop the others.
-pub fn select(mut waiting: Vec<Waiting>, slots: Slots) -> Vec<Waiting> {
+/// Those that run this round. A copy that finds a slot taken lets the next one try: one busy node
+/// must not stop the others. `holds` keep balance from their nodes, and nothing else.
+pub fn select(
+    mut waiting: Vec<Waiting>,
+    slots: Slots,
+    holds: &BTreeMap<BrokerId, Hold>,
+) -> Selection {
     order(&mut waiting);
-    let mut out: BTreeMap<BrokerId, usize> = BTreeMap::new();
-    let mut into: BTreeMap<BrokerId, usize> = BTreeMap::new();
-    let mut selected = Vec::new();
-    for copy in waiting {
-        if selected.len() == slots.cluster {
-            break;
+    let mut taken = Taken::default();
+    let (kept, others): (Vec<Waiting>, Vec<Waiting>) =
+        waiting.into_iter().partition(|w| w.running && w.almost_done);
+    let (mut served, mut left) = (Vec::new(), Vec::new());
+    for copy in kept.into_iter().chain(others) {
+        match held(&copy, holds).or_else(|| taken.lacks(&copy, slots)) {
+            Some(full) => left.push((copy, full)),
+            None => {
+                taken.take(&copy);
+                served.push(copy);
+            }
         }
-        let leaving = out.entry(copy.source.clone()).or_insert(0);
-        let arriving = into.entry(copy.destination.clone()).or_insert(0);
-        if *leaving >= slots.per_node || *arriving >= slots.per_node {
-            continue;
-        }
-        *leaving += 1;
-        *arriving += 1;
-        selected.push(copy);
     }
-    selected
+    serve_reserved(&mut served, &mut left, slots);
+    order(&mut served);
+    left.sort_by(|(a, _), (b, _)| rank(a).cmp(&rank(b)));
+    Selection { served, left }
+}
+
+fn held(copy: &Waiting, holds: &BTreeMap<BrokerId, Hold>) -> Option<Full> {
+    if copy.class != CopyClass::Balance {
+        return None;
+    }
+    let ends = [&copy.source, &copy.destination];
+    let (broker, hold) = ends.into_iter().find_map(|end| holds.get_key_value(end))?;
+    Some(Full::Held(broker.clone(), hold.clone()))
+}
+
+/// Drains that have waited too long run beyond the limits, the longest wait first: one out of and
+/// into each node, and few in the cluster.
+fn serve_reserved(served: &mut Vec<Waiting>, left: &mut Vec<(Waiting, Full)>, slots: Slots) {
+    let mut taken = Taken::default();
+    served.iter().filter(|copy| copy.reserved).for_each(|copy| taken.take(copy));
+    // Those that have a slot like any other leave the extra ones to who has none.
+    let beyond = Slots { cluster: taken.cluster + slots.reserved(), per_node: 1 };
+    let mut overdue: Vec<Waiting> =
+        left.iter().map(|(copy, _)| copy).filter(|copy| copy.reserved).cloned().collect();
+    overdue.sort_by_key(|copy| copy.arrival);
+    for copy in overdue {
+        if taken.lacks(&copy, beyond).is_none() {
+            taken.take(&copy);
+            left.retain(|(other, _)| other.shard != copy.shard);
+            served.push(copy);
+        }
+    }
+}
+
+/// Slots in use.
+#[derive(Default)]
+struct Taken {
+    cluster: usize,
+    out: BTreeMap<BrokerId, usize>,
+    into: BTreeMap<BrokerId, usize>,
+}
+
+impl Taken {
+    fn lacks(&self, copy: &Waiting, slots: Slots) -> Option<Full> {
+        let used = |side: &BTreeMap<BrokerId, usize>, node| side.get(node).copied().unwrap_or(0);
+        if self.cluster >= slots.cluster {
+            Some(Full::Cluster)
+        } else if used(&self.out, &copy.source) >= slots.per_node {
+            Some(Full::Source)
+        } else if used(&self.into, &copy.destination) >= slots.per_node {
+            Some(Full::Destination)
+        } else {
+            None
+        }
+    }
+
+    fn take(&mut self, copy: &Waiting) {
+        self.cluster += 1;
+        *self.out.entry(copy.source.clone()).or_insert(0) += 1;
+        *self.into.entry(copy.destination.clone()).or_insert(0) += 1;
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn copy(shard: u32, class: CopyClass, arrival: u64) -> Waiting {
-        Waiting {
-            shard: format!("stream/d/s/{shard}").parse().unwrap(),
-            class,
-            source: "a".parse().unwrap(),
-            destination: "b".parse().unwrap(),
-            running: false,
-            remaining: None,
-            arrival,
-        }
-    }
-
-    fn numbers(waiting: &[Waiting]) -> Vec<u32> {
-        waiting.iter().map(|w| w.shard.number).collect()
-    }
-
-    #[test]
-    fn repairs_go_first_by_what_is_left_of_the_shard() {
-        let mut queue = vec![
-            copy(0, CopyClass::Balance, 0),
-            copy(1, CopyClass::LastCopy, 1),
-            copy(2, CopyClass::Unavailable, 2),
-            copy(3, CopyClass::LastCopy, 3),
-        ];
-        order(&mut queue);
-        assert_eq!(numbers(&queue), [2, 1, 3, 0]);
-    }
-
-    #[test]
-    fn repairs_are_served_shortest_first_and_routine_ones_by_arrival() {
-        let sized = |shard, class, arrival, remaining| Waiting {
-            remaining: Some(remaining),
-            ..copy(shard, class, arrival)
-        };
-        let mut queue = vec![
-            sized(0, CopyClass::UnderReplicated, 0, 500),
-            sized(1, CopyClass::UnderReplicated, 1, 100),
-            copy(2, CopyClass::UnderReplicated, 2),
-            sized(3, CopyClass::Balance, 3, 500),
-            sized(4, CopyClass::Balance, 4, 100),
-        ];
-        order(&mut queue);
-        assert_eq!(numbers(&queue), [1, 0, 2, 3, 4]);
-    }
-
-    #[test]
-    fn a_running_copy_yields_to_a_higher_class_only() {
-        let running = Waiting { running: true, ..copy(0, CopyClass::UnderReplicated, 5) };
-        let short = Waiting { remaining: Some(1), ..copy(1, CopyClass::UnderReplicated, 1) };
-        let slots = Slots { cluster: 8, per_node: 1 };
-        let selected = select(vec![short.clone(), running.clone()], slots);
-        assert_eq!(numbers(&selected), [0]);
-        let urgent = copy(2, CopyClass::LastCopy, 9);
-        let selected = select(vec![short, running, urgent], slots);
-        assert_eq!(numbers(&selected), [2]);
-    }
-
-    #[test]
-    fn slots_bound_the_cluster_and_both_ends_and_a_busy_node_stops_no_other() {
-        let ends = |shard, source: &str, destination: &str| Waiting {
-            source: source.parse().unwrap(),
-            destination: destination.parse().unwrap(),
-            ..copy(shard, CopyClass::Drain, u64::from(shard))
-        };
-        let queue = vec![
-            ends(0, "a", "b"),
-            ends(1, "a", "c"),
-            ends(2, "c", "b"),
-            ends(3, "c", "d"),
-            ends(4, "d", "e"),
-        ];
-        let at_once =
-            |cluster, per_node| numbers(&select(queue.clone(), Slots { cluster, per_node }));
-        assert_eq!(at_once(8, 1), [0, 3, 4]);
-        assert_eq!(at_once(8, 2), [0, 1, 2, 3, 4]);
-        assert_eq!(at_once(1, 2), [0]);
-        assert!(at_once(0, 2).is_empty());
-        assert!(at_once(8, 0).is_empty());
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,31 +1,31 @@
 //! The gRPC service: sessions with agents, and what people ask.
 
 use std::pin::Pin;
-use std::time::Duration;
 
 use evenkeel_coordination::{Guarded, Outcome, Store, Write};
 use evenkeel_model::keys::Keys;
-use evenkeel_model::{BrokerId, LimitRecord, RECORD_VERSION};
-use evenkeel_proto::migrations::agent_message::Message;
+use evenkeel_model::{BrokerId, CopyClass, LimitRecord, RECORD_VERSION, ShardKey};
 use evenkeel_proto::migrations::migrations_server::Migrations;
 use evenkeel_proto::migrations::{
-    AgentMessage, Hello, ListLimitsRequest, ListLimitsResponse, ListMigrationsRequest,
-    ListMigrationsResponse, MigratorMessage, SetLimitRequest, SetLimitResponse,
+    AgentMessage, ListLimitsRequest, ListLimitsResponse, ListMigrationsRequest,
+    ListMigrationsResponse, MigratorMessage, PauseCopiesRequest, PauseCopiesResponse,
+    ResumeCopiesRequest, ResumeCopiesResponse, SetLimitRequest, SetLimitResponse,
+    ShowMigrationRequest, ShowMigrationResponse,
 };
 use evenkeel_proto::refusal::{Reason, refuse};
 use evenkeel_runtime::Clock;
 use futures_util::Stream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::desk::{Ask, Desk, Front, Outbound};
-use crate::engine::Event;
+use crate::desk::{Ask, Desk, Front};
+use crate::engine::Page;
+use crate::sessions::converse;
 
-/// An agent says who it is within this time, and something at least this often: it is told to
-/// speak once a second.
-const SILENCE: Duration = Duration::from_secs(10);
+/// Copies in one answer, if the request does not say, and at most.
+const PAGE: u32 = 500;
+const PAGE_MAX: u32 = 10_000;
 
 /// Messages that may wait for an agent: some seconds of grants.
 const OUTBOUND: usize = 512;
@@ -59,10 +59,23 @@ impl Migrations for MigrationsService {
 
     async fn list_migrations(
         &self,
-        _: Request<ListMigrationsRequest>,
+        request: Request<ListMigrationsRequest>,
     ) -> Result<Response<ListMigrationsResponse>, Status> {
-        let migrations = self.front.desk()?.question(Ask::Migrations).await?;
-        Ok(Response::new(ListMigrationsResponse { migrations }))
+        let page = page_of(&request.into_inner())?;
+        let answer = self.front.desk()?.question(|answer| Ask::Migrations(page, answer)).await?;
+        Ok(Response::new(answer))
+    }
+
+    async fn show_migration(
+        &self,
+        request: Request<ShowMigrationRequest>,
+    ) -> Result<Response<ShowMigrationResponse>, Status> {
+        let shard = shard_of("shard", &request.into_inner().shard)?;
+        let desk = self.front.desk()?;
+        match desk.question(|answer| Ask::Show(shard.clone(), answer)).await? {
+            Some(shown) => Ok(Response::new(*shown)),
+            None => Err(refuse(Reason::NotFound, format!("nothing of {shard} is being copied"))),
+        }
     }
 
     async fn list_limits(
@@ -98,82 +111,69 @@ impl Migrations for MigrationsService {
             }
         };
         let txn = Guarded { token: Some(desk.token), guards: Vec::new(), writes: vec![write] };
+        self.commit(txn, "the limit may or may not be set").await?;
+        tracing::info!(%broker, bytes_per_second, "limit set");
+        Ok(Response::new(SetLimitResponse {}))
+    }
+
+    async fn pause_copies(
+        &self,
+        request: Request<PauseCopiesRequest>,
+    ) -> Result<Response<PauseCopiesResponse>, Status> {
+        self.pause(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn resume_copies(
+        &self,
+        request: Request<ResumeCopiesRequest>,
+    ) -> Result<Response<ResumeCopiesResponse>, Status> {
+        self.resume(request.into_inner()).await.map(Response::new)
+    }
+}
+
+impl MigrationsService {
+    /// Writes under the leader's token; `doubt` is what is told when the outcome is not known.
+    pub(crate) async fn commit(&self, txn: Guarded, doubt: &str) -> Result<(), Status> {
         match self.store.commit(txn).await {
-            Outcome::Written { .. } => {
-                tracing::info!(%broker, bytes_per_second, "limit set");
-                Ok(Response::new(SetLimitResponse {}))
-            }
+            Outcome::Written { .. } => Ok(()),
             Outcome::Deposed | Outcome::Stale { .. } => Err(crate::desk::over()),
-            Outcome::Unknown(error) => Err(refuse(
-                Reason::StoreUnavailable,
-                format!("the limit may or may not be set: {error}"),
-            )),
+            Outcome::Unknown(error) => {
+                Err(refuse(Reason::StoreUnavailable, format!("{doubt}: {error}")))
+            }
         }
+    }
+
+    pub(crate) fn desk(&self) -> Result<Desk, Status> {
+        self.front.desk()
     }
 }
 
-fn broker_of(text: &str) -> Result<BrokerId, Status> {
+fn page_of(request: &ListMigrationsRequest) -> Result<Page, Status> {
+    let size = match request.page_size {
+        0 => PAGE,
+        size => size.min(PAGE_MAX),
+    };
+    let after = match request.page_token.as_str() {
+        "" => None,
+        token => Some(shard_of("page_token", token)?),
+    };
+    let class = match request.class.as_deref() {
+        None => None,
+        Some(word) => Some(CopyClass::of_word(word).ok_or_else(|| {
+            let known = CopyClass::ALL.map(CopyClass::as_str).join(", ");
+            refuse(
+                Reason::InvalidArgument,
+                format!("class: '{word}' is not known: expected one of {known}"),
+            )
+        })?),
+    };
+    Ok(Page { after, class, size: size as usize })
+}
+
+fn shard_of(field: &str, text: &str) -> Result<ShardKey, Status> {
+    text.parse().map_err(|error| refuse(Reason::InvalidArgument, format!("{field}: {error}")))
+}
+
+pub(crate) fn broker_of(text: &str) -> Result<BrokerId, Status> {
     text.parse().map_err(|error| refuse(Reason::InvalidArgument, format!("broker: {error}")))
-}
-
-/// One session, from its hello to its end.
-async fn converse(desk: Desk, mut inbound: Streaming<AgentMessage>, outbound: Outbound) {
-    let (broker, session) = match greet(&desk, &mut inbound, &outbound).await {
-        Ok(opened) => opened,
-        Err(status) => {
-            // An agent that has gone needs no answer.
-            let _ = outbound.try_send(Err(status));
-            return;
-        }
-    };
-    loop {
-        let next = tokio::select! {
-            biased;
-            // The engine let go of the session: it is over, or another took its place.
-            () = outbound.closed() => break,
-            next = timeout(SILENCE, inbound.message()) => next,
-        };
-        let message = match next {
-            Ok(Ok(Some(message))) => message,
-            Ok(Ok(None)) => break,
-            Ok(Err(error)) => {
-                tracing::debug!(%broker, %error, "session broke");
-                break;
-            }
-            Err(_) => {
-                tracing::warn!(%broker, "agent said nothing for {SILENCE:?}; its session ends");
-                break;
-            }
-        };
-        let broker = broker.clone();
-        let event = match message.message {
-            Some(Message::Status(status)) => Event::Status { broker, session, status },
-            Some(Message::Progress(progress)) => Event::Progress { broker, session, progress },
-            Some(Message::Hello(_)) | None => continue,
-        };
-        if desk.ask(Ask::Tell(event)).await.is_err() {
-            return;
-        }
-    }
-    // When the leadership is over, so is the session.
-    let _ = desk.ask(Ask::Tell(Event::Closed { broker, session })).await;
-}
-
-async fn greet(
-    desk: &Desk,
-    inbound: &mut Streaming<AgentMessage>,
-    outbound: &Outbound,
-) -> Result<(BrokerId, u64), Status> {
-    let first = timeout(SILENCE, inbound.message()).await;
-    let first = first.map_err(|_| refuse(Reason::InvalidArgument, "no hello within 10 s"))??;
-    let Some(AgentMessage { message: Some(Message::Hello(hello)) }) = first else {
-        return Err(refuse(Reason::InvalidArgument, "message: expected hello first"));
-    };
-    let broker = broker_of(&hello.broker)?;
-    let hello = Hello { broker: broker.to_string(), ..hello };
-    let outbound = outbound.clone();
-    let session = desk
-        .question(|opened| Ask::Open { broker: broker.clone(), hello, outbound, opened })
-        .await?;
-    Ok((broker, session))
 }

@@ -6,8 +6,8 @@ use evenkeel_coordination::{Revision, ViewState};
 use evenkeel_model::broker::DEFAULT_NETWORK_BYTES_PER_SECOND;
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
-    Assignment, AssignmentRecord, BrokerId, Lifecycle, LimitRecord, LoadReport, NodeRecord,
-    Registration, ReportRecord, ShardKey, ShardReport,
+    Assignment, AssignmentRecord, BrokerId, CopyClass, CopyPauseRecord, Lifecycle, LimitRecord,
+    LoadReport, Millis, NodeRecord, PauseScope, Registration, ReportRecord, ShardKey, ShardReport,
 };
 
 /// One broker, as far as copies care.
@@ -41,11 +41,24 @@ pub struct World {
     pub reports: BTreeMap<(ShardKey, BrokerId), ShardReport>,
     /// Operators' caps, bytes per second.
     pub limits: BTreeMap<BrokerId, u64>,
+    /// Operators' pauses of copies, those that are over as well.
+    pub pauses: BTreeMap<PauseScope, CopyPauseRecord>,
     /// Bytes on disk of moving shards, as their leaders said last.
     pub sizes: BTreeMap<ShardKey, u64>,
 }
 
 impl World {
+    /// The pauses that hold a copy now.
+    pub fn holding<'a>(
+        &'a self,
+        class: CopyClass,
+        shard: &'a ShardKey,
+        now_ms: Millis,
+    ) -> impl Iterator<Item = &'a CopyPauseRecord> {
+        let on = self.pauses.values().filter(move |pause| pause.is_on(now_ms));
+        on.filter(move |pause| pause.scope.holds(class, shard))
+    }
+
     /// Whether a broker serves.
     pub fn is_serving(&self, broker: &BrokerId) -> bool {
         self.brokers.get(broker).is_some_and(Broker::is_serving)
@@ -61,6 +74,7 @@ pub fn prefixes(keys: &Keys) -> Vec<String> {
         keys.reports(),
         keys.loads(),
         keys.limits(),
+        keys.copy_pauses(),
     ]
 }
 
@@ -74,6 +88,7 @@ pub struct Reader {
     reports: Decoded<ReportRecord>,
     loads: Decoded<LoadReport>,
     limits: Decoded<LimitRecord>,
+    pauses: Decoded<CopyPauseRecord>,
 }
 
 /// Records of one prefix with the revision that each was decoded at. What cannot be read is kept
@@ -117,6 +132,7 @@ impl Reader {
             reports: Decoded::default(),
             loads: Decoded::default(),
             limits: Decoded::default(),
+            pauses: Decoded::default(),
         }
     }
 
@@ -128,9 +144,12 @@ impl Reader {
         self.reports.refresh(view, &self.keys.reports());
         self.loads.refresh(view, &self.keys.loads());
         self.limits.refresh(view, &self.keys.limits());
+        self.pauses.refresh(view, &self.keys.copy_pauses());
         let mut world = World { brokers: self.brokers(), ..World::default() };
         let caps = self.limits.values().map(|cap| (cap.broker.clone(), cap.bytes_per_second));
         world.limits = caps.collect();
+        let pauses = self.pauses.values().map(|pause| (pause.scope.clone(), pause.clone()));
+        world.pauses = pauses.collect();
         for record in self.assignments.values() {
             let assignment = &record.assignment;
             if assignment.successor.is_some() || assignment.joining.is_some() {

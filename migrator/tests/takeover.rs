@@ -149,8 +149,12 @@ impl Agent {
         let (say, said) = mpsc::channel(16);
         let mut client = cluster.client(address);
         let opening = client.session(ReceiverStream::new(said));
-        let hello =
-            Hello { broker: "b2".to_owned(), incarnation: 1, network_bytes_per_second: 8_000_000 };
+        let hello = Hello {
+            broker: "b2".to_owned(),
+            incarnation: 1,
+            network_bytes_per_second: 8_000_000,
+            target_p99_ms: 100.0,
+        };
         let hello = agent_message::Message::Hello(hello);
         say.send(AgentMessage { message: Some(hello) }).await.unwrap();
         Ok(Self { say, heard: opening.await?.into_inner() })
@@ -276,7 +280,7 @@ async fn a_standby_takes_over_where_the_agent_says_it_is() {
     let status = NodeStatus { share: 0.5, state: "ceiling".to_owned(), ..NodeStatus::default() };
     agent.say(agent_message::Message::Status(status)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let listed = cluster.client("m2:7300").list_migrations(ListMigrationsRequest {}).await;
+    let listed = cluster.client("m2:7300").list_migrations(ListMigrationsRequest::default()).await;
     let listed = listed.unwrap().into_inner().migrations;
     assert_eq!(
         (listed.len(), listed[0].state.as_str(), listed[0].bytes_done, listed[0].bytes_total),

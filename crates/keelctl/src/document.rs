@@ -1,7 +1,11 @@
 //! Messages of the services as the documents that `-o json` prints.
 
-use evenkeel_proto::{admin, migrations};
+mod copies;
+
+use evenkeel_proto::admin;
 use serde_json::{Value, json};
+
+pub(crate) use copies::{copy_class, copy_pause, limit, migration, shown_migration};
 
 /// An assignment, in the form of the snapshot file.
 pub(crate) fn assignment(a: &admin::Assignment) -> Value {
@@ -138,34 +142,5 @@ pub(crate) fn status(s: &admin::StatusResponse) -> Value {
         "paused_by": s.paused_by,
         "migrator": s.migrator,
         "migrator_address": s.migrator_address,
-    })
-}
-
-/// A copy that the migrator runs.
-pub(crate) fn migration(m: &migrations::Migration) -> Value {
-    json!({
-        "shard": m.shard,
-        "generation": m.generation,
-        "class": m.class,
-        "source": m.source,
-        "destination": m.destination,
-        "state": m.state,
-        "bytes_done": m.bytes_done,
-        "bytes_total": m.bytes_total,
-        "bytes_per_second": m.bytes_per_second,
-        "limited_by": m.limited_by,
-    })
-}
-
-/// What limits a broker's copies.
-pub(crate) fn limit(l: &migrations::Limit) -> Value {
-    json!({
-        "broker": l.broker,
-        "link_bytes_per_second": l.link_bytes_per_second,
-        "share": l.share,
-        "effective_bytes_per_second": l.effective_bytes_per_second,
-        "owner": l.owner,
-        "cap_bytes_per_second": l.cap_bytes_per_second,
-        "p99_ms": l.p99_ms,
     })
 }

@@ -11,6 +11,7 @@ pub mod failure;
 mod input;
 pub mod kafka;
 pub mod output;
+mod watch;
 
 use std::process::ExitCode;
 

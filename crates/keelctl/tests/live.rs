@@ -262,6 +262,35 @@ fn settings(cluster: &Cluster) {
     });
     cluster.json(&["migrations", "set-limit", "b1", "0"], "");
     assert!(cluster.json(&["migrations", "list"], "")["migrations"].is_array());
+    pauses_of_copies(cluster);
+}
+
+fn pauses_of_copies(cluster: &Cluster) {
+    let paused = ["migrations", "pause", "--reason", "a test", "--by", "ann", "--for", "1h"];
+    let paused = cluster.json(&paused, "");
+    let scopes: Vec<&Value> =
+        paused["pauses"].as_array().unwrap().iter().map(|pause| &pause["scope"]).collect();
+    assert_eq!(scopes, ["class/drain", "class/spread", "class/balance"], "no repair by default");
+    wait_until("the pauses are told by the migrator and by the load manager", || {
+        let told = cluster.json(&["migrations", "list"], "")["pauses"].as_array().map(Vec::len);
+        let status = cluster.json(&["status"], "");
+        let named = status["checks"].as_array().unwrap().iter().any(|check| {
+            let summary = check["summary"].as_str().unwrap_or_default();
+            check["name"] == "COPIES_PAUSED" && summary.contains("by ann")
+        });
+        told == Some(3) && named
+    });
+    let ended = cluster.json(&["migrations", "resume", "--class", "drain"], "");
+    assert_eq!(ended["ended"].as_array().map(Vec::len), Some(1));
+    cluster.json(&["migrations", "resume"], "");
+    wait_until("nothing is paused", || {
+        cluster.json(&["migrations", "list"], "")["pauses"] == json!([])
+    });
+    let maintenance = ["migrations", "pause", "--class", "maintenance", "--reason", "x"];
+    cluster.refused(&maintenance, 2, "error: cannot pause copies: scopes[0]: maintenance is no");
+    let nothing = ["migrations", "show", "orders/0"];
+    let line = "error: cannot show the copy of stream/default/orders/0: nothing of stream/default";
+    cluster.refused(&nothing, 2, line);
 }
 
 fn drains(cluster: &Cluster) {

@@ -1,6 +1,6 @@
 //! Key paths of the stored records. Each family has one writer; see the architecture document.
 
-use crate::{BrokerId, Millis, ShardKey, StreamKey};
+use crate::{BrokerId, Millis, PauseScope, ShardKey, StreamKey};
 
 /// Default root of all keys.
 pub const DEFAULT_ROOT: &str = "/cluster";
@@ -141,6 +141,16 @@ impl Keys {
     /// An operator's cap on one broker's copies.
     pub fn limit(&self, broker: &BrokerId) -> String {
         format!("{}/limits/{broker}", self.root)
+    }
+
+    /// Operators' pauses of copies.
+    pub fn copy_pauses(&self) -> String {
+        format!("{}/copy_pauses/", self.root)
+    }
+
+    /// One pause of copies, by what it holds.
+    pub fn copy_pause(&self, scope: &PauseScope) -> String {
+        format!("{}/copy_pauses/{scope}", self.root)
     }
 
     /// The history of moves.

@@ -5,6 +5,7 @@
 
 pub mod assignment;
 pub mod broker;
+pub mod copy_pause;
 pub mod hash;
 pub mod history;
 pub mod ids;
@@ -20,6 +21,7 @@ pub use assignment::{
     Assignment, AssignmentRecord, BrokerShard, Move, MoveReason, Role, ShardState,
 };
 pub use broker::{Lifecycle, NodeRecord, Registration};
+pub use copy_pause::{CopyPauseRecord, PauseScope};
 pub use history::{HistoryEntry, MoveOutcome};
 pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey, StreamName};
 pub use leadership::{LeaderRecord, PauseRecord};

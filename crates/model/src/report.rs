@@ -130,6 +130,11 @@ impl CopyClass {
         }
     }
 
+    /// The class of a word, as [`Self::as_str`] writes it.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == word)
+    }
+
     /// Whether it restores lost copies.
     pub fn is_repair(self) -> bool {
         self <= Self::UnderReplicated
@@ -169,6 +174,9 @@ pub struct CopyRecord {
     pub bytes_total: u64,
     /// Recent rate, bytes per second.
     pub bytes_per_second: u64,
+    /// It stands still because others go first or an operator holds it, not because it is stuck.
+    #[serde(default)]
+    pub waits: bool,
     /// When, on the migrator's clock.
     pub at_ms: Millis,
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use evenkeel_model::Millis;
 use tokio::time::Instant;
 
+use crate::exposure::Exposure;
 use crate::lifecycle::Lifecycles;
-use crate::metrics;
 use crate::step::Prepared;
 
 /// The gauges are set at most this often.
@@ -19,26 +19,6 @@ pub(crate) struct Memory {
     pub(super) doubtful: Vec<Prepared>,
     gauges_at: Option<Instant>,
     pub(super) exposure: Exposure,
-}
-
-/// Shard-seconds below the replica target, counted up in whole seconds.
-#[derive(Default)]
-pub(super) struct Exposure {
-    since: Option<Instant>,
-    shards: u32,
-    rest: Duration,
-}
-
-impl Exposure {
-    /// Since the last call as many shards were exposed as that call said.
-    pub(super) fn count(&mut self, now: Instant, shards: u32) {
-        if let Some(since) = self.since {
-            self.rest += (now - since) * self.shards;
-        }
-        metrics::exposed(self.rest.as_secs());
-        self.rest = Duration::from_nanos(u64::from(self.rest.subsec_nanos()));
-        (self.since, self.shards) = (Some(now), shards);
-    }
 }
 
 impl Memory {

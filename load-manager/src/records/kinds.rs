@@ -3,8 +3,9 @@
 use std::fmt::Display;
 
 use evenkeel_model::{
-    AssignmentRecord, BrokerId, CopyRecord, HistoryEntry, LeaderRecord, LoadReport, Marker, Millis,
-    NodeRecord, PauseRecord, Registration, ReportRecord, ShardKey, Stream, StreamKey,
+    AssignmentRecord, BrokerId, CopyPauseRecord, CopyRecord, HistoryEntry, LeaderRecord,
+    LoadReport, Marker, Millis, NodeRecord, PauseRecord, PauseScope, Registration, ReportRecord,
+    ShardKey, Stream, StreamKey,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -182,5 +183,17 @@ impl Record for PauseRecord {
 
     fn contradicts(&self, (): &()) -> Option<String> {
         None
+    }
+}
+
+impl Record for CopyPauseRecord {
+    type Id = PauseScope;
+
+    fn id(rest: &str) -> Option<PauseScope> {
+        rest.parse().ok()
+    }
+
+    fn contradicts(&self, id: &PauseScope) -> Option<String> {
+        differs(&self.scope, id)
     }
 }

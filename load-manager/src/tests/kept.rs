@@ -32,10 +32,13 @@ impl Rng {
 
 fn assignment(rng: &mut Rng, shard: &str) -> Value {
     let follower = Some(rng.broker()).filter(|_| rng.below(2) == 0);
+    let joining = Some(rng.broker()).filter(|_| rng.below(2) == 0);
+    let reason = ["restore", "drain", "load"][rng.below(3) as usize];
     json!({
         "v": 1, "shard": shard, "leader": rng.broker(), "followers": Vec::from_iter(follower),
         "generation": 1 + rng.below(3), "state": "assigning", "token": 3, "operation": "x",
-        "written_at_ms": 4,
+        "written_at_ms": 4, "joining": joining,
+        "move": joining.map(|_| json!({ "reason": reason, "started_at_ms": 41_000 })),
     })
 }
 
@@ -50,7 +53,7 @@ fn report(rng: &mut Rng, broker: &str, shard: &str) -> Value {
 /// What is stored under some key next.
 fn change(rng: &mut Rng, stock: &mut Stock) {
     let (broker, shard) = (rng.broker(), rng.shard());
-    let (key, value) = match rng.below(14) {
+    let (key, value) = match rng.below(18) {
         0 => {
             let key = format!("/cluster/register/{broker}");
             (key, registration(broker, 1 + rng.below(2), rng.below(3) == 0))
@@ -88,6 +91,24 @@ fn change(rng: &mut Rng, stock: &mut Stock) {
             json!({ "by": "x", "until_ms": 45_000 + rng.below(9000) }),
         ),
         10 | 11 => (format!("/cluster/reports/{broker}/{shard}"), report(rng, broker, &shard)),
+        12 => {
+            let copy = json!({
+                "shard": shard, "generation": 1 + rng.below(3), "class": "under_replicated",
+                "source": "b1", "destination": broker, "bytes_done": 5, "bytes_total": 9,
+                "bytes_per_second": 1, "waits": rng.below(2) == 0, "at_ms": 49_000 + rng.below(2_000),
+            });
+            (format!("/cluster/copies/{shard}"), copy)
+        }
+        13 => {
+            let scope = format!("class/{}", ["drain", "under_replicated"][rng.below(2) as usize]);
+            let until = Some(50_000 + rng.below(1_000)).filter(|_| rng.below(2) == 0);
+            let pause = json!({ "scope": scope, "by": "x", "at_ms": 42_000, "until_ms": until });
+            (format!("/cluster/copy_pauses/{scope}"), pause)
+        }
+        14 => {
+            let leader = json!({ "instance": "m", "address": "m:1", "elected_at_ms": 48_000 });
+            ("/cluster/leader/migrator".to_owned(), leader)
+        }
         _ => (format!("/cluster/shards/{shard}"), assignment(rng, &shard)),
     };
     match rng.below(10) {

@@ -1,9 +1,9 @@
-//! One round: sources, slots, orders, grants, records.
+//! One round: pauses, sources, slots, orders, grants, records.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_model::BrokerId;
+use evenkeel_model::{BrokerId, CopyClass, Millis};
 use evenkeel_proto::migrations::{CopyOrder, Grant, migrator_message::Message};
 
 use super::{Action, Engine, Now};
@@ -11,14 +11,11 @@ use crate::copies::{Copy, Ordered, State};
 use crate::grants::{self, LimitedBy, Room, Want};
 use crate::metrics;
 use crate::nodes::Node;
-use crate::queue::{self, Waiting};
+use crate::queue::{self, Full, Hold, Selection, Waiting};
 use crate::world::World;
 
-/// How long a source is kept before a better one is looked for.
-const SOURCE_KEPT: Duration = Duration::from_secs(10);
-
-/// Bytes that a copy is reckoned with beyond those that are known.
-const LEAST_EXPECTED: u64 = 1 << 20;
+/// Part of what an end may take in a round that is kept for drains that have waited too long.
+const SET_ASIDE: u64 = 10;
 
 impl Engine {
     pub(super) fn round(&mut self, now: Now, actions: &mut Vec<Action>) {
@@ -28,43 +25,61 @@ impl Engine {
         for copy in self.copies.values_mut() {
             copy.expire(now.at);
             copy.recheck(now.at);
+            copy.note_wait(now.at);
         }
+        self.hold(now.wall_ms);
+        self.stop_stalled(now.at, actions);
         self.choose_sources(now.at);
-        let selected = queue::select(self.waiting(now.at), self.settings.slots);
-        self.give_slots(now, &selected, actions);
-        self.give_grants(now, &selected, actions);
+        let holds = self.balance_holds(now.at);
+        let selection = queue::select(self.waiting(now.at), self.settings.slots, &holds);
+        self.give_slots(now, &selection, actions);
+        self.give_grants(now, &selection.served, actions);
         for copy in self.copies.values_mut() {
             let record = copy.due_record(now.at, now.wall_ms, self.settings.record_every);
             actions.extend(record.map(Action::Write));
         }
         metrics::round(&self.copies, &self.nodes, now.at);
+        metrics::pauses(&self.world, now.wall_ms);
     }
 
-    /// The candidate expected to finish first; the leader, and followers that are behind
-    /// themselves, only when nobody else is left. A source is kept as long as it is a candidate and
-    /// no other could send at twice its rate.
-    fn choose_sources(&mut self, now: Duration) {
-        let mut queued: BTreeMap<BrokerId, u64> = BTreeMap::new();
-        for copy in self.copies.values().filter(|copy| copy.state != State::Level) {
-            if let Some(source) = &copy.source {
-                *queued.entry(source.clone()).or_insert(0) += copy.remaining().unwrap_or(0);
+    /// Copies under an operator's pause stand still where they are; nothing is thrown away.
+    fn hold(&mut self, wall_ms: Millis) {
+        for (shard, copy) in &mut self.copies {
+            let pause = self.world.holding(copy.job.class, shard, wall_ms).next();
+            match (pause, copy.state) {
+                (None, State::Held) => {
+                    copy.state = if copy.started.is_some() { State::Paused } else { State::Queued };
+                }
+                (None, _) | (_, State::Level) => {}
+                (Some(pause), _) => {
+                    copy.state = State::Held;
+                    copy.waits = true;
+                    copy.place = 0;
+                    copy.excuse();
+                    copy.limited_by = format!("{} paused it: {}", pause.by, pause.reason);
+                }
             }
         }
-        for copy in self.copies.values_mut() {
-            let kept = copy.source.as_ref().is_some_and(|s| copy.job.sources.contains(s));
-            if kept && now.saturating_sub(copy.source_since) < SOURCE_KEPT {
-                continue;
-            }
-            let best = choose_source(copy, &self.world, &self.nodes, &queued, now);
-            if kept && !is_much_better(best.as_ref(), copy, &self.nodes, now) {
-                continue;
-            }
-            copy.source = best;
-            copy.source_since = now;
-            if let Some(source) = &copy.source {
-                *queued.entry(source.clone()).or_insert(0) += copy.remaining().unwrap_or(0);
+    }
+
+    /// Where balance has to wait: at the ends of repairs that run or could run, and where requests
+    /// are too slow as it is. A repair that nobody could serve now holds nothing up.
+    fn balance_holds(&self, now: Duration) -> BTreeMap<BrokerId, Hold> {
+        let spent = self.nodes.iter().filter(|(_, node)| node.vitals.is_out_of_capacity(now));
+        let mut holds: BTreeMap<BrokerId, Hold> =
+            spent.map(|(broker, _)| (broker.clone(), Hold::OutOfCapacity)).collect();
+        for (shard, copy) in &self.copies {
+            let idle = matches!(copy.state, State::Level | State::Held);
+            let destination = &copy.job.destination;
+            let heard = self.nodes.get(destination).is_some_and(|node| node.session.is_some());
+            let Some(source) = &copy.source else { continue };
+            if copy.job.class.is_repair() && !idle && heard {
+                for end in [source, destination] {
+                    holds.insert(end.clone(), Hold::Repair(shard.clone()));
+                }
             }
         }
+        holds
     }
 
     /// Copies that could have a slot; the others learn why not.
@@ -83,6 +98,9 @@ impl Engine {
                 if matches!(copy.state, State::Running) {
                     copy.state = State::Paused;
                 }
+                copy.excuse();
+                copy.place = 0;
+                copy.waits = copy.state == State::Held;
                 continue;
             };
             waiting.push(Waiting {
@@ -91,6 +109,9 @@ impl Engine {
                 source: source.clone(),
                 destination: destination.clone(),
                 running: copy.state == State::Running,
+                begun: copy.started.is_some(),
+                almost_done: copy.is_almost_done(now),
+                reserved: copy.is_reserved(),
                 remaining: copy.remaining(),
                 arrival: copy.arrival,
             });
@@ -98,15 +119,17 @@ impl Engine {
         waiting
     }
 
-    fn give_slots(&mut self, now: Now, selected: &[Waiting], actions: &mut Vec<Action>) {
-        let first_class = selected.first().map(|copy| copy.class);
-        for (shard, copy) in &mut self.copies {
-            if !selected.iter().any(|s| s.shard == *shard) {
-                if copy.wants_slot(now.at) && copy.source.is_some() {
-                    rest(copy, first_class, &self.nodes);
-                }
-                continue;
+    fn give_slots(&mut self, now: Now, selection: &Selection, actions: &mut Vec<Action>) {
+        let first_class = selection.served.first().map(|copy| copy.class);
+        for (place, (waiting, full)) in (1..).zip(&selection.left) {
+            if let Some(copy) = self.copies.get_mut(&waiting.shard) {
+                rest(copy, full, first_class.filter(|first| *first < waiting.class));
+                copy.place = place;
             }
+        }
+        for waiting in &selection.served {
+            let Some(copy) = self.copies.get_mut(&waiting.shard) else { continue };
+            copy.place = 0;
             if copy.state != State::Running {
                 if copy.started.is_none() {
                     copy.started = Some(now.at);
@@ -120,10 +143,13 @@ impl Engine {
 
     fn give_grants(&mut self, now: Now, selected: &[Waiting], actions: &mut Vec<Action>) {
         let round = self.settings.round;
-        let mut room = Room::default();
+        let (mut room, mut aside) = (Room::default(), Room::default());
         for (id, node) in &self.nodes {
             room.egress.insert(id.clone(), node.egress.available(now.at, round));
             room.ingress.insert(id.clone(), node.ingress.available(now.at, round));
+            let part = node.egress.in_time(round) / SET_ASIDE;
+            aside.egress.insert(id.clone(), part);
+            aside.ingress.insert(id.clone(), part);
         }
         let wants: Vec<Want> = selected
             .iter()
@@ -135,10 +161,11 @@ impl Engine {
                     source: s.source.clone(),
                     destination: s.destination.clone(),
                     bytes: copy.wants(round),
+                    reserved: s.reserved,
                 })
             })
             .collect();
-        for (want, allotment) in wants.iter().zip(grants::allot(&wants, &mut room)) {
+        for (want, allotment) in wants.iter().zip(grants::allot(&wants, &mut room, aside)) {
             let Some(copy) = self.copies.get_mut(&want.shard) else { continue };
             copy.limited_by = match allotment.limited_by {
                 LimitedBy::Demand => "the copy itself".to_owned(),
@@ -148,8 +175,16 @@ impl Engine {
             let Some(session) = copy.ordered.as_ref().map(|ordered| ordered.session) else {
                 continue;
             };
+            copy.waits = allotment.bytes == 0 && !copy.has_credit();
+            if copy.waits {
+                copy.excuse();
+            }
             if allotment.bytes == 0 {
                 continue;
+            }
+            if self.first_grant.is_none() {
+                self.first_grant = Some(now.at);
+                metrics::first_grant(now.at);
             }
             if let Some(node) = self.nodes.get_mut(&want.source) {
                 node.egress.take(now.at, allotment.bytes);
@@ -157,7 +192,7 @@ impl Engine {
             if let Some(node) = self.nodes.get_mut(&want.destination) {
                 node.ingress.take(now.at, allotment.bytes);
             }
-            copy.granted(allotment.bytes, now.at + 2 * round);
+            copy.granted(now.at, allotment.bytes, now.at + 2 * round);
             metrics::granted(want.class, allotment.bytes);
             let grant = Grant {
                 shard: want.shard.to_string(),
@@ -171,21 +206,26 @@ impl Engine {
 }
 
 /// It has no slot this round; one that had loses it and resumes later where it was.
-fn rest(
-    copy: &mut Copy,
-    first_class: Option<evenkeel_model::CopyClass>,
-    nodes: &BTreeMap<BrokerId, Node>,
-) {
+fn rest(copy: &mut Copy, full: &Full, first: Option<CopyClass>) {
     if copy.state == State::Running {
         copy.state = State::Paused;
         metrics::preempted(copy.job.class);
     }
-    if nodes.get(&copy.job.destination).is_some_and(|node| node.session.is_some()) {
-        copy.limited_by = match first_class {
-            Some(class) if class < copy.job.class => format!("{} copies go first", class.as_str()),
-            _ => "no free slot".to_owned(),
-        };
-    }
+    copy.waits = true;
+    copy.excuse();
+    copy.limited_by = match (full, first) {
+        (Full::Held(broker, Hold::Repair(shard)), _) => {
+            format!("the repair of {shard} at {broker} goes first")
+        }
+        (Full::Held(broker, Hold::OutOfCapacity), _) => format!("{broker} is out of capacity"),
+        (_, Some(class)) => format!("{} copies go first", class.as_str()),
+        (Full::Cluster, None) => "no free slot in the cluster".to_owned(),
+        (Full::Source, None) => {
+            let source = copy.source.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("no free slot out of {source}")
+        }
+        (Full::Destination, None) => format!("no free slot into {}", copy.job.destination),
+    };
 }
 
 /// The order for a copy with a slot, unless its agent has it already.
@@ -208,47 +248,4 @@ fn order(copy: &mut Copy, world: &World, nodes: &BTreeMap<BrokerId, Node>) -> Op
         token: copy.job.token,
     };
     Some(Action::Send { session, message: Message::Order(order) })
-}
-
-/// Whether a follower could send at more than twice the rate of the present source.
-fn is_much_better(
-    best: Option<&BrokerId>,
-    copy: &Copy,
-    nodes: &BTreeMap<BrokerId, Node>,
-    now: Duration,
-) -> bool {
-    let rate = |broker: &BrokerId| nodes.get(broker).map_or(0, |node| node.bytes_per_second(now));
-    match (best, &copy.source) {
-        (Some(best), Some(present)) if best != present => rate(best) / 2 > rate(present),
-        _ => false,
-    }
-}
-
-fn choose_source(
-    copy: &Copy,
-    world: &World,
-    nodes: &BTreeMap<BrokerId, Node>,
-    queued: &BTreeMap<BrokerId, u64>,
-    now: Duration,
-) -> Option<BrokerId> {
-    let assignment = world.moving.get(&copy.job.shard)?;
-    let failed = copy.failed.as_ref().and_then(|(source, _)| source.as_ref());
-    let leader_at = copy.job.sources.iter().position(|b| assignment.leader.as_ref() == Some(b));
-    let expected_nanos = |source: &BrokerId| {
-        let bytes = queued.get(source).copied().unwrap_or(0) + copy.remaining().unwrap_or(0);
-        // While sizes are not known the faster one is still the better one.
-        let bytes = bytes.saturating_add(LEAST_EXPECTED);
-        let rate = nodes.get(source).map_or(0, |node| node.bytes_per_second(now)).max(1);
-        u128::from(bytes) * 1_000_000_000 / u128::from(rate)
-    };
-    copy.job
-        .sources
-        .iter()
-        .enumerate()
-        .min_by_key(|(position, source)| {
-            // Sources come in groups: caught-up followers, the leader, followers that are behind.
-            let group = leader_at.map_or(0, |leader| position.cmp(&leader) as i8);
-            (Some(*source) == failed, group, expected_nanos(source), *source)
-        })
-        .map(|(_, source)| source.clone())
 }

@@ -1,23 +1,53 @@
-//! `keelctl migrations`: copies that the migrator runs, and what limits them.
+//! `keelctl migrations`: copies that the migrator runs, what limits them, and their pauses.
+
+mod elected;
+mod pausing;
+mod screen;
 
 use clap::Subcommand;
-use evenkeel_proto::admin::StatusRequest;
-use evenkeel_proto::migrations::migrations_client::MigrationsClient;
-use evenkeel_proto::migrations::{ListLimitsRequest, ListMigrationsRequest, SetLimitRequest};
+use evenkeel_model::{CopyClass, ShardKey};
+use evenkeel_proto::migrations::{
+    ListLimitsRequest, ListMigrationsRequest, SetLimitRequest, ShowMigrationRequest,
+};
 use serde_json::{Value, json};
-use tonic::transport::{Channel, Endpoint};
 
 use crate::cli::Global;
-use crate::output::{cells, emit, table};
+use crate::commands::shards::parse_shard;
+use crate::output::emit;
+use crate::watch::Watch;
 use crate::{Failure, document};
+use elected::Elected;
 
 /// What to do with migrations.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Copies: queued, running, paused.
-    List(Where),
+    /// Copies in the order of service, with a line for each class and the pauses that are on.
+    List {
+        /// Only copies of this class.
+        #[arg(long, value_name = "CLASS", value_parser = pausing::parse_class)]
+        class: Option<CopyClass>,
+        #[command(flatten)]
+        watch: Watch,
+        #[command(flatten)]
+        at: Where,
+    },
+    /// One copy: why it is there, where from, what limits it, when it ends.
+    Show {
+        /// kind/namespace/name/number, or namespace/name/number of a stream.
+        #[arg(value_parser = parse_shard)]
+        shard: ShardKey,
+        #[command(flatten)]
+        watch: Watch,
+        #[command(flatten)]
+        at: Where,
+    },
     /// What each broker's copies may use, and who says so.
-    Limits(Where),
+    Limits {
+        #[command(flatten)]
+        watch: Watch,
+        #[command(flatten)]
+        at: Where,
+    },
     /// Cap a broker's copies.
     SetLimit {
         /// Its id.
@@ -27,6 +57,10 @@ pub(crate) enum Verb {
         #[command(flatten)]
         at: Where,
     },
+    /// Hold copies where they are; routine ones unless repairs are named.
+    Pause(pausing::Pause),
+    /// End pauses of copies.
+    Resume(pausing::Resume),
 }
 
 /// Where the migrator is.
@@ -40,83 +74,93 @@ pub(crate) struct Where {
 /// Runs the verb.
 pub(crate) async fn run(global: &Global, verb: Verb) -> Result<(), Failure> {
     match verb {
-        Verb::List(at) => {
-            let mut client = connect(global, at).await?;
-            let answer = client.list_migrations(ListMigrationsRequest {}).await;
-            let answer = answer.map_err(|s| Failure::of_status("list migrations", &s))?;
-            let rows: Vec<Value> =
-                answer.into_inner().migrations.iter().map(document::migration).collect();
-            emit(global.output, &json!({ "migrations": rows }), |d| {
-                let fields = [
-                    "shard",
-                    "class",
-                    "source",
-                    "destination",
-                    "state",
-                    "bytes_done",
-                    "bytes_total",
-                    "bytes_per_second",
-                    "limited_by",
-                ];
-                table(fields, cells(&d["migrations"], fields))
-            })
+        Verb::List { class, watch, at } => {
+            let (at, class) = (&at, class.map(|class| class.as_str().to_owned()));
+            let ask = || list(global, at, class.clone());
+            watch.run(global, ask, screen::list).await
         }
-        Verb::Limits(at) => {
-            let mut client = connect(global, at).await?;
-            let answer = client.list_limits(ListLimitsRequest {}).await;
-            let answer = answer.map_err(|s| Failure::of_status("list limits", &s))?;
-            let rows: Vec<Value> = answer.into_inner().limits.iter().map(document::limit).collect();
-            emit(global.output, &json!({ "limits": rows }), |d| {
-                let fields = [
-                    "broker",
-                    "link_bytes_per_second",
-                    "share",
-                    "effective_bytes_per_second",
-                    "owner",
-                    "cap_bytes_per_second",
-                    "p99_ms",
-                ];
-                table(fields, cells(&d["limits"], fields))
-            })
+        Verb::Show { shard, watch, at } => {
+            let (at, shard) = (&at, &shard);
+            watch.run(global, || show(global, at, shard), screen::show).await
+        }
+        Verb::Limits { watch, at } => {
+            let at = &at;
+            watch.run(global, || limits(global, at), screen::limits).await
         }
         Verb::SetLimit { broker, bytes_per_second, at } => {
-            let mut client = connect(global, at).await?;
-            let request = SetLimitRequest { broker: broker.clone(), bytes_per_second };
-            let answer = client.set_limit(request).await;
-            answer.map_err(|s| Failure::of_status(&format!("limit broker {broker}"), &s))?;
-            let document = json!({ "broker": broker, "bytes_per_second": bytes_per_second });
-            emit(global.output, &document, |_| match bytes_per_second {
-                0 => format!("copies of broker {broker} have no cap"),
-                cap => format!("copies of broker {broker} are capped at {cap} bytes/s"),
-            })
+            set_limit(global, &at, broker, bytes_per_second).await
         }
+        Verb::Pause(options) => pausing::pause(global, options).await,
+        Verb::Resume(options) => pausing::resume(global, options).await,
     }
 }
 
-async fn connect(global: &Global, at: Where) -> Result<MigrationsClient<Channel>, Failure> {
-    let address = match at.migrator {
-        Some(address) => address,
-        None => {
-            let status =
-                global
-                    .admin()?
-                    .call("find the migrator", true, |mut c| async move {
-                        c.status(StatusRequest {}).await
-                    })
-                    .await?;
-            if status.migrator_address.is_empty() {
-                let what = "no migrator is elected, so nothing can say what is copied";
-                return Err(Failure::Unreachable(format!("{what}: check that one runs")));
+/// All pages. Copies that end meanwhile may be missed; none is told twice.
+async fn list(global: &Global, at: &Where, class: Option<String>) -> Result<Value, Failure> {
+    let elected = Elected::find(global, at).await?;
+    let mut request = ListMigrationsRequest { class, ..Default::default() };
+    let mut copies: Vec<Value> = Vec::new();
+    loop {
+        let page = elected
+            .call("list migrations", |mut c| {
+                let request = request.clone();
+                async move { c.list_migrations(request).await }
+            })
+            .await?;
+        let rows: Vec<Value> = page.migrations.iter().map(document::migration).collect();
+        let known = copies.len();
+        for row in rows {
+            if !copies[..known].iter().any(|old| old["shard"] == row["shard"]) {
+                copies.push(row);
             }
-            status.migrator_address
         }
-    };
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| {
-        Failure::Input(format!("migrator address '{address}' is not valid: expected host:port"))
-    })?;
-    let channel = endpoint.connect().await.map_err(|e| {
-        let why = crate::admin::root(&e);
-        Failure::Unreachable(format!("cannot reach the migrator at {address}: {why}"))
-    })?;
-    Ok(MigrationsClient::new(channel))
+        if page.next_page_token.is_empty() || copies.len() == known {
+            let classes: Vec<Value> = page.classes.iter().map(document::copy_class).collect();
+            let pauses: Vec<Value> = page.pauses.iter().map(document::copy_pause).collect();
+            return Ok(json!({ "migrations": copies, "classes": classes, "pauses": pauses }));
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+async fn show(global: &Global, at: &Where, shard: &ShardKey) -> Result<Value, Failure> {
+    let elected = Elected::find(global, at).await?;
+    let request = ShowMigrationRequest { shard: shard.to_string() };
+    let answer = elected
+        .call(&format!("show the copy of {shard}"), |mut c| {
+            let request = request.clone();
+            async move { c.show_migration(request).await }
+        })
+        .await?;
+    Ok(document::shown_migration(&answer))
+}
+
+async fn limits(global: &Global, at: &Where) -> Result<Value, Failure> {
+    let elected = Elected::find(global, at).await?;
+    let answer = elected
+        .call("list limits", |mut c| async move { c.list_limits(ListLimitsRequest {}).await })
+        .await?;
+    let rows: Vec<Value> = answer.limits.iter().map(document::limit).collect();
+    Ok(json!({ "limits": rows }))
+}
+
+async fn set_limit(
+    global: &Global,
+    at: &Where,
+    broker: String,
+    bytes_per_second: u64,
+) -> Result<(), Failure> {
+    let elected = Elected::find(global, at).await?;
+    let request = SetLimitRequest { broker: broker.clone(), bytes_per_second };
+    elected
+        .call(&format!("limit broker {broker}"), |mut c| {
+            let request = request.clone();
+            async move { c.set_limit(request).await }
+        })
+        .await?;
+    let document = json!({ "broker": broker, "bytes_per_second": bytes_per_second });
+    emit(global.output, &document, |_| match bytes_per_second {
+        0 => format!("copies of broker {broker} have no cap"),
+        cap => format!("copies of broker {broker} are capped at {cap} bytes/s"),
+    })
 }

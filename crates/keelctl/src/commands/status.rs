@@ -1,58 +1,26 @@
 //! `keelctl status`: the cluster on one screen.
 
-use std::io::IsTerminal;
-use std::time::Duration;
-
-use clap::Args;
 use evenkeel_proto::admin::StatusRequest;
 use serde_json::Value;
 
 use crate::cli::Global;
-use crate::output::{Format, cell, emit, print_text};
+use crate::output::cell;
+use crate::watch::Watch;
 use crate::{Failure, document};
 
 /// Once, or again and again.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Ask again every so many seconds, until Ctrl-C.
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        default_missing_value = "1",
-        value_parser = clap::value_parser!(u64).range(1..=3600)
-    )]
-    watch: Option<u64>,
-}
+pub(crate) type Options = Watch;
 
-/// Asks and prints. A watch clears the screen of a terminal, and writes one JSON document a line.
+/// Asks and prints.
 pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure> {
-    let admin = global.admin()?;
-    // One for all rounds: what comes while the next answer is on its way is not lost.
-    let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
-    loop {
+    let admin = &global.admin()?;
+    let ask = || async {
         let status = admin
             .call("show the status", true, |mut c| async move { c.status(StatusRequest {}).await })
             .await?;
-        let document = document::status(&status);
-        let Some(seconds) = options.watch else {
-            return emit(global.output, &document, screen);
-        };
-        match global.output {
-            Format::Json => print_text(&document.to_string())?,
-            form => {
-                if std::io::stdout().is_terminal() {
-                    print_text("\x1b[2J\x1b[H")?;
-                }
-                emit(form, &document, screen)?;
-            }
-        }
-        tokio::select! {
-            biased;
-            _ = &mut ended => return Ok(()),
-            () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-        }
-    }
+        Ok(document::status(&status))
+    };
+    options.run(global, ask, screen).await
 }
 
 fn screen(s: &Value) -> String {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_model::{CopyClass, Snapshot};
 use tokio::time::Instant;
 
-use crate::metrics;
+use crate::metrics as declared;
 
 /// The classes of exposure, the gravest first; those of the copies that end it.
 pub(crate) const CLASSES: [CopyClass; 3] =
@@ -85,7 +85,7 @@ pub(crate) struct Passed {
 impl Exposure {
     /// Since the last look as many shards were exposed as were found then.
     pub(crate) fn look(&mut self, now: Instant, exposed: Exposed) {
-        metrics::exposed(&self.passed(now, exposed), exposed);
+        declared::exposed(&self.passed(now, exposed), exposed);
     }
 
     fn passed(&mut self, now: Instant, exposed: Exposed) -> Passed {
@@ -169,5 +169,28 @@ mod tests {
         assert_eq!(passed, Passed::default(), "nothing was exposed");
         let passed = exposure.passed(at(9_600), Exposed([0, 0, 0]));
         assert_eq!((passed.seconds[2], passed.seconds[3]), (1, 1), "with the half from before");
+    }
+
+    #[test]
+    fn the_counters_and_the_gauge_are_what_a_scraper_reads() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let start = Instant::now();
+        metrics::with_local_recorder(&recorder, || {
+            let mut exposure = Exposure::default();
+            exposure.look(start, Exposed([0, 2, 3]));
+            exposure.look(start + Duration::from_secs(60), Exposed([1, 0, 4]));
+        });
+        let text = recorder.handle().render();
+        for line in [
+            "evenkeel_exposed_seconds_total{class=\"last_copy\"} 60",
+            "evenkeel_exposed_seconds_total{class=\"unavailable\"} 0",
+            "evenkeel_exposed_seconds_total{class=\"any\"} 60",
+            "evenkeel_exposed_shard_seconds_total{class=\"under_replicated\"} 180",
+            "evenkeel_under_replicated_shard_seconds_total 300",
+            "evenkeel_shards_exposed{class=\"unavailable\"} 1",
+            "evenkeel_shards_exposed{class=\"under_replicated\"} 4",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} in\n{text}");
+        }
     }
 }

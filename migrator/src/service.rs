@@ -159,13 +159,10 @@ fn page_of(request: &ListMigrationsRequest) -> Result<Page, Status> {
     };
     let class = match request.class.as_deref() {
         None => None,
-        Some(word) => Some(CopyClass::of_word(word).ok_or_else(|| {
-            let known = CopyClass::ALL.map(CopyClass::as_str).join(", ");
-            refuse(
-                Reason::InvalidArgument,
-                format!("class: '{word}' is not known: expected one of {known}"),
-            )
-        })?),
+        Some(word) => Some(
+            word.parse::<CopyClass>()
+                .map_err(|error| refuse(Reason::InvalidArgument, format!("class: {error}")))?,
+        ),
     };
     Ok(Page { after, class, size: size as usize })
 }

@@ -109,12 +109,14 @@ impl Orders {
         }
     }
 
-    /// Stops a copy; what it has stays.
-    pub fn cancel(&mut self, cancel: &CopyCancel) {
-        let Ok(shard) = cancel.shard.parse::<ShardKey>() else { return };
-        if self.active.get(&shard).is_some_and(|a| a.order.generation <= cancel.generation) {
-            self.active.remove(&shard);
+    /// Stops a copy; what it has stays. Answers whose it was, if none of a newer order runs.
+    pub fn cancel(&mut self, cancel: &CopyCancel) -> Option<ShardKey> {
+        let shard = cancel.shard.parse::<ShardKey>().ok()?;
+        if self.active.get(&shard).is_some_and(|a| a.order.generation > cancel.generation) {
+            return None;
         }
+        self.active.remove(&shard);
+        Some(shard)
     }
 
     /// Forgets copies that have ended.
@@ -165,6 +167,11 @@ impl Desk {
     /// Granted bytes that ran out of time since this was last asked.
     pub fn take_expired(&self) -> u64 {
         self.0.expired.swap(0, Ordering::Relaxed)
+    }
+
+    /// The copy was stopped: there is nothing more to tell of it.
+    pub fn forget(&self, shard: &ShardKey) {
+        self.progress().remove(shard);
     }
 
     /// Waits for something urgent.
@@ -273,6 +280,8 @@ mod tests {
         desk.note(&shard, at("running", 3), false);
         assert!(desk.take_fresh().is_empty());
         assert_eq!(desk.all(), vec![at("running", 3)]);
+        desk.forget(&shard);
+        assert!(desk.all().is_empty(), "a cancelled copy is not told as running for ever");
         desk.note(&shard, at("level", 9), true);
         assert_eq!(desk.take_fresh(), vec![at("level", 9)]);
         assert_eq!(desk.all(), vec![at("level", 9)]);

@@ -138,7 +138,11 @@ impl MigratorSession {
                 });
             }
             Some(Down::Grant(grant)) => orders.grant(&grant),
-            Some(Down::Cancel(cancel)) => orders.cancel(&cancel),
+            Some(Down::Cancel(cancel)) => {
+                if let Some(shard) = orders.cancel(&cancel) {
+                    self.destination.desk.forget(&shard);
+                }
+            }
             Some(Down::Welcome(_)) | None => {}
         }
     }

@@ -6,8 +6,9 @@ use evenkeel_proto::migrations::migrations_server::{Migrations, MigrationsServer
 use evenkeel_proto::migrations::migrator_message::Message as Down;
 use evenkeel_proto::migrations::{
     AgentMessage, CopyProgress, Grant, ListLimitsRequest, ListLimitsResponse,
-    ListMigrationsRequest, ListMigrationsResponse, MigratorMessage, NodeStatus, SetLimitRequest,
-    SetLimitResponse, Welcome,
+    ListMigrationsRequest, ListMigrationsResponse, MigratorMessage, NodeStatus, PauseCopiesRequest,
+    PauseCopiesResponse, ResumeCopiesRequest, ResumeCopiesResponse, SetLimitRequest,
+    SetLimitResponse, ShowMigrationRequest, ShowMigrationResponse, Welcome,
 };
 use evenkeel_runtime::{Health, Network, Shutdown, grpc};
 use tokio::sync::mpsc;
@@ -62,6 +63,27 @@ impl Migrations for Desk {
         _: Request<ListMigrationsRequest>,
     ) -> Result<Response<ListMigrationsResponse>, Status> {
         Ok(Response::new(ListMigrationsResponse::default()))
+    }
+
+    async fn show_migration(
+        &self,
+        _: Request<ShowMigrationRequest>,
+    ) -> Result<Response<ShowMigrationResponse>, Status> {
+        Ok(Response::new(ShowMigrationResponse::default()))
+    }
+
+    async fn pause_copies(
+        &self,
+        _: Request<PauseCopiesRequest>,
+    ) -> Result<Response<PauseCopiesResponse>, Status> {
+        Ok(Response::new(PauseCopiesResponse::default()))
+    }
+
+    async fn resume_copies(
+        &self,
+        _: Request<ResumeCopiesRequest>,
+    ) -> Result<Response<ResumeCopiesResponse>, Status> {
+        Ok(Response::new(ResumeCopiesResponse::default()))
     }
 
     async fn list_limits(

@@ -46,7 +46,7 @@ impl FromStr for PauseScope {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let scope = match text.split_once('/') {
-            Some(("class", word)) => CopyClass::of_word(word).map(Self::Class),
+            Some(("class", word)) => word.parse().ok().map(Self::Class),
             Some(("shard", shard)) => shard.parse().ok().map(Self::Shard),
             _ => None,
         };

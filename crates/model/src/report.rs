@@ -130,11 +130,6 @@ impl CopyClass {
         }
     }
 
-    /// The class of a word, as [`Self::as_str`] writes it.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.as_str() == word)
-    }
-
     /// Whether it restores lost copies.
     pub fn is_repair(self) -> bool {
         self <= Self::UnderReplicated

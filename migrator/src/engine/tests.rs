@@ -5,6 +5,7 @@ use crate::world::Broker;
 
 mod classes;
 mod laws;
+mod measures;
 mod pauses;
 mod stalls;
 

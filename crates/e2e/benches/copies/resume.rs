@@ -162,7 +162,7 @@ fn id(broker: &str) -> BrokerId {
 /// Which broker the migrator lets it be copied from.
 async fn source(stage: &Stage, shard: &ShardKey) -> anyhow::Result<String> {
     let mut migrations = stage.cluster.migrations().await?;
-    let listed = migrations.list_migrations(ListMigrationsRequest {}).await?.into_inner();
+    let listed = migrations.list_migrations(ListMigrationsRequest::default()).await?.into_inner();
     let copy = listed.migrations.into_iter().find(|m| m.shard == shard.to_string());
     copy.and_then(|m| m.source).context("the copy has no source")
 }

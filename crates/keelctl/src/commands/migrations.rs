@@ -24,7 +24,7 @@ pub(crate) enum Verb {
     /// Copies in the order of service, with a line for each class and the pauses that are on.
     List {
         /// Only copies of this class.
-        #[arg(long, value_name = "CLASS", value_parser = pausing::parse_class)]
+        #[arg(long, value_name = "CLASS")]
         class: Option<CopyClass>,
         #[command(flatten)]
         watch: Watch,

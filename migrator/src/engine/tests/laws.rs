@@ -226,6 +226,6 @@ trait ParseClass {
 
 impl ParseClass for String {
     fn parse_class(&self) -> evenkeel_model::CopyClass {
-        evenkeel_model::CopyClass::of_word(self).unwrap()
+        self.parse().unwrap()
     }
 }

@@ -16,7 +16,7 @@ use crate::{Failure, document};
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
     /// Copies of this class; repairs have to be named. May be repeated.
-    #[arg(long, value_name = "CLASS", value_parser = parse_class)]
+    #[arg(long, value_name = "CLASS")]
     class: Vec<CopyClass>,
     /// The copy of this shard, whatever its class. May be repeated.
     #[arg(long, value_parser = parse_shard)]
@@ -41,7 +41,7 @@ pub(crate) struct Pause {
 #[derive(Debug, Args)]
 pub(crate) struct Resume {
     /// The pause of this class. May be repeated.
-    #[arg(long, value_name = "CLASS", value_parser = parse_class)]
+    #[arg(long, value_name = "CLASS")]
     class: Vec<CopyClass>,
     /// The pause of this shard. May be repeated.
     #[arg(long, value_parser = parse_shard)]
@@ -99,12 +99,6 @@ fn scopes(classes: &[CopyClass], shards: &[ShardKey]) -> Vec<String> {
     let classes = classes.iter().map(|class| PauseScope::Class(*class).to_string());
     let shards = shards.iter().map(|shard| PauseScope::Shard(shard.clone()).to_string());
     classes.chain(shards).collect()
-}
-
-pub(super) fn parse_class(word: &str) -> Result<CopyClass, String> {
-    CopyClass::of_word(word).ok_or_else(|| {
-        format!("expected one of {}", CopyClass::ALL.map(CopyClass::as_str).join(", "))
-    })
 }
 
 /// A number with s, m, h or d behind it.

@@ -125,7 +125,7 @@ struct Pull {
 
 /// Makes one copy; ends when it is level, or has failed for good.
 pub async fn pull(to: Destination, order: Order, allowances: mpsc::UnboundedReceiver<Allowance>) {
-    let position = CopyPosition { end_offset: 0, last_generation: 0 };
+    let position = CopyPosition { end_offset: 0, last_generation: 0, copied_from: None };
     let _copying = to.admission.copying(order.class);
     let mut pull = Pull {
         to,
@@ -213,7 +213,9 @@ impl Pull {
         self.learner().await?;
         self.position = self.to.host.copy_position(&self.order.shard).await?;
         if !std::mem::replace(started, true) {
-            self.verify_from = self.position.end_offset;
+            // What an earlier try brought is compared as well.
+            let CopyPosition { end_offset, copied_from, .. } = self.position;
+            self.verify_from = copied_from.unwrap_or(end_offset);
         }
         let channel = self.to.network.bulk_channel(&self.order.source_address);
         let mut client = ShardCopyClient::new(channel).max_decoding_message_size(MESSAGE_MAX_BYTES);
@@ -338,14 +340,25 @@ impl Pull {
         Ok(())
     }
 
-    /// Compares what arrived, as it is stored, with the source.
-    async fn verify(&mut self, mut client: ShardCopyClient<Channel>) -> Result<(), Failed> {
-        let Order { shard, generation, .. } = &self.order;
+    /// Compares what arrived, as it is stored, with the source. Only then does the copy count.
+    async fn verify(&mut self, client: ShardCopyClient<Channel>) -> Result<(), Failed> {
         // What came from the leader beyond that was checked record by record.
         let (from, to) = (self.verify_from, self.position.end_offset.min(self.committed));
-        if from >= to {
-            return Ok(());
+        if from < to {
+            self.compare(client, from, to).await?;
         }
+        let Order { shard, generation, .. } = &self.order;
+        self.to.host.copy_verified(shard, *generation).await?;
+        Ok(())
+    }
+
+    async fn compare(
+        &self,
+        mut client: ShardCopyClient<Channel>,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Failed> {
+        let Order { shard, generation, .. } = &self.order;
         let here = self.to.host.digest(shard, from, to).await?;
         let asked = DigestRequest {
             shard: shard.to_string(),

@@ -231,6 +231,8 @@ pub struct CopyPosition {
     pub end_offset: u64,
     /// That record's generation, 0 if there is none.
     pub last_generation: Generation,
+    /// Where the records begin that were copied and not compared with their source yet.
+    pub copied_from: Option<u64>,
 }
 
 /// Holds shards. Every call may come in any order and more than once.
@@ -293,6 +295,13 @@ pub trait ShardHost: Send + Sync + 'static {
         generation: Generation,
         first_offset: u64,
         frames: Bytes,
+    ) -> Result<CopyPosition, ShardError>;
+    /// What copies brought was compared with their source, as it is stored here: only then may the
+    /// learner count as caught up.
+    async fn copy_verified(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
     ) -> Result<CopyPosition, ShardError>;
     /// Throws away a learner's records from an offset on, because they diverge from the source.
     async fn copy_truncate(

@@ -31,6 +31,10 @@ pub struct Memo {
     pub larger_before: Vec<BrokerId>,
     /// As leader of this generation it counts the joiner, and goes on so after a restart.
     pub joint_at: u64,
+    /// What is from here on came by a copy that was not compared with its source as a whole yet.
+    /// Until it is, a learner does not count as caught up, nor as near.
+    #[serde(default)]
+    pub copied_from: Option<u64>,
     /// As leader it drained in this generation: the log is whole and grows no more in it.
     pub drained_at: u64,
 }

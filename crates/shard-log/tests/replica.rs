@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenkeel_model::{Assignment, BrokerId, Phase, ShardKey, ShardReport, ShardState};
 use evenkeel_shard_log::storage::MemoryStorage;
 use evenkeel_shard_log::{
-    Action, Answer, Append, Draft, Event, Refusal, Replica, ReplicaConfig, Request, Term,
+    Action, Answer, Append, Draft, Event, ReadLimit, Refusal, Replica, ReplicaConfig, Request, Term,
 };
 
 fn id(name: &str) -> BrokerId {
@@ -342,4 +342,35 @@ fn a_follower_far_behind_is_not_caught_up_until_it_is_level_again() {
     let edges: Vec<bool> =
         net.reports.iter().filter(|r| r.broker == id("c")).map(|report| report.caught_up).collect();
     assert_eq!(edges, [false, true, false, true]);
+}
+
+#[test]
+fn a_learner_counts_neither_as_caught_up_nor_as_near_until_its_copy_was_compared() {
+    let mut net = Net::new(&["a", "b", "d"]);
+    let mut set = assignment(1, "a", &["b"]);
+    net.assign(&["b", "a"], &set);
+    for proposal in 0..3 {
+        net.propose("a", proposal, "a record");
+    }
+    let records =
+        net.replicas[&id("b")].log().read(0, ReadLimit::bytes(u64::MAX, 1 << 20)).unwrap();
+    net.cut = vec![id("d")];
+    set.generation = 2;
+    set.successor = Some(id("d"));
+    net.assign(&["b", "d", "a"], &set);
+    let now = net.now;
+    net.replicas.get_mut(&id("d")).unwrap().copy_append(now, &records).unwrap();
+    net.cut.clear();
+    net.pass(5000);
+    let learner = &net.replicas[&id("d")];
+    assert!(learner.is_level(), "its leader shipped the rest");
+    assert_eq!(learner.copied_from(), Some(0));
+    assert_eq!((net.report("d").caught_up, net.report("d").lag_records), (false, None));
+    net.restart("d");
+    net.pass(5000);
+    assert!(!net.report("d").caught_up, "a restart forgets nothing of it");
+    let now = net.now;
+    net.replicas.get_mut(&id("d")).unwrap().copy_verified(now).unwrap();
+    net.pass(5000);
+    assert_eq!((net.report("d").caught_up, net.report("d").lag_records), (true, Some(0)));
 }

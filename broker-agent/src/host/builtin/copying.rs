@@ -105,8 +105,11 @@ impl Hosted {
             return Err(ShardError::BadFrames(detail));
         }
         let shard = self.held_shard(shard)?;
-        self.change_learner(&shard, generation, |now, replica| replica.copy_append(now, &records))
-            .await
+        let change = |now, replica: &mut Replica| {
+            takes_copy(replica)?;
+            replica.copy_append(now, &records).map_err(copy_error)
+        };
+        self.change_learner(&shard, generation, change).await
     }
 
     pub(super) async fn copy_truncate(
@@ -116,10 +119,21 @@ impl Hosted {
         to_offset: u64,
     ) -> Result<CopyPosition, ShardError> {
         let shard = self.held_shard(shard)?;
-        self.change_learner(&shard, generation, |now, replica| {
-            replica.copy_truncate(now, to_offset)
-        })
-        .await
+        let change = |now, replica: &mut Replica| {
+            takes_copy(replica)?;
+            replica.copy_truncate(now, to_offset).map_err(copy_error)
+        };
+        self.change_learner(&shard, generation, change).await
+    }
+
+    pub(super) async fn copy_verified(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+    ) -> Result<CopyPosition, ShardError> {
+        let shard = self.held_shard(shard)?;
+        let change = |now, replica: &mut Replica| replica.copy_verified(now).map_err(copy_error);
+        self.change_learner(&shard, generation, change).await
     }
 
     /// Changes a learner's log and waits until the change is durable.
@@ -127,7 +141,7 @@ impl Hosted {
         &self,
         shard: &Arc<Shard>,
         generation: Generation,
-        change: impl FnOnce(u64, &mut Replica) -> Result<u64, CopyRefusal>,
+        change: impl FnOnce(u64, &mut Replica) -> Result<u64, ShardError>,
     ) -> Result<CopyPosition, ShardError> {
         let mut durable = shard.watch_durable();
         let changed = shard.change(|now, replica| {
@@ -135,12 +149,8 @@ impl Hosted {
             if generation != known {
                 return Err(ShardError::Stale { given: generation, known });
             }
-            let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
-            if learns && replica.is_level() {
-                return Err(ShardError::TakesNoCopy);
-            }
             let blocking = self.equipment.disks.is_blocking();
-            off_the_runtime(blocking, || change(now, replica)).map_err(copy_error)
+            off_the_runtime(blocking, || change(now, replica))
         });
         let end = changed.ok_or(ShardError::NotHeld)??;
         while *durable.borrow_and_update() < end {
@@ -154,6 +164,11 @@ impl Hosted {
     }
 }
 
+fn takes_copy(replica: &Replica) -> Result<(), ShardError> {
+    let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
+    if learns && replica.is_level() { Err(ShardError::TakesNoCopy) } else { Ok(()) }
+}
+
 fn copy_error(refusal: CopyRefusal) -> ShardError {
     match refusal {
         CopyRefusal::NoLearner => ShardError::NotHeld,
@@ -165,5 +180,9 @@ fn copy_error(refusal: CopyRefusal) -> ShardError {
 fn position(replica: &Replica) -> CopyPosition {
     let end_offset = replica.log().synced_end();
     let term = replica.log().term_before(end_offset);
-    CopyPosition { end_offset, last_generation: term.map_or(0, |t| t.generation) }
+    CopyPosition {
+        end_offset,
+        last_generation: term.map_or(0, |t| t.generation),
+        copied_from: replica.copied_from(),
+    }
 }

@@ -285,6 +285,13 @@ impl ShardHost for BuiltinHost {
         self.hosted.copy_append(shard, generation, first_offset, frames).await
     }
 
+    async fn copy_verified(
+        &self,
+        shard: &ShardKey,
+        generation: Generation,
+    ) -> Result<CopyPosition, ShardError> {
+        self.hosted.copy_verified(shard, generation).await
+    }
     async fn copy_truncate(
         &self,
         shard: &ShardKey,

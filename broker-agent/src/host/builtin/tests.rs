@@ -289,6 +289,10 @@ async fn moves(on_disk: bool) {
     f.change(|a| a.successor = Some(id("d"))).await;
     f.publish("a", 1500..1501).await;
     copy(&f, "b", "d").await;
+    let generation = f.assignment.generation;
+    assert_eq!(f.host("d").copy_position(&f.shard).await.unwrap().copied_from, Some(0));
+    let compared = f.host("d").copy_verified(&f.shard, generation).await.unwrap();
+    assert_eq!(compared.copied_from, None);
     f.until_reported("d", |r| r.lag_records.is_some_and(|lag| lag <= 1000)).await;
     let (here, there) =
         (f.host("a").digest(&f.shard, 0, 1400).await, f.host("d").digest(&f.shard, 0, 1400).await);

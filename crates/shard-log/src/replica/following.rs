@@ -224,12 +224,27 @@ impl Replica {
     pub fn copy_append(&mut self, now: u64, records: &[Record]) -> Result<u64, CopyRefusal> {
         self.now = self.now.max(now);
         self.check_learner()?;
-        if let Some(first) = records.first()
-            && first.offset > self.log.end()
-        {
-            return Err(CopyRefusal::Gap { first: first.offset, end: self.log.end() });
+        if let Some(first) = records.first() {
+            if first.offset > self.log.end() {
+                return Err(CopyRefusal::Gap { first: first.offset, end: self.log.end() });
+            }
+            if self.memo.copied_from.is_none_or(|from| first.offset < from) {
+                self.save_memo(|memo| memo.copied_from = Some(first.offset))?;
+            }
         }
         self.store(records)?;
+        Ok(self.log.end())
+    }
+
+    /// Where the records begin that a copy brought and nobody compared with their source yet.
+    pub fn copied_from(&self) -> Option<u64> {
+        self.memo.copied_from
+    }
+
+    /// What copies brought was compared with their source, as it is stored here.
+    pub fn copy_verified(&mut self, now: u64) -> Result<u64, CopyRefusal> {
+        self.now = self.now.max(now);
+        self.save_memo(|memo| memo.copied_from = None)?;
         Ok(self.log.end())
     }
 
@@ -241,6 +256,9 @@ impl Replica {
             self.refuse_acks("the records were thrown away");
             self.log.truncate_from(offset)?;
             self.committed = self.committed.min(offset);
+        }
+        if self.memo.copied_from.is_some_and(|from| from >= offset) {
+            self.save_memo(|memo| memo.copied_from = None)?;
         }
         Ok(self.log.end())
     }

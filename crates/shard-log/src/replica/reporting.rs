@@ -14,14 +14,16 @@ impl Replica {
         let is_level = self.is_level();
         let within = self.lag.is_none_or(|lag| lag <= self.config.lag_bound_records);
         let follows = matches!(phase, Phase::Following | Phase::Copying);
-        let tells_lag = follows && (is_level || role == Role::Successor);
+        let learns = matches!(role, Role::Successor | Role::Joining);
+        let compared = !learns || self.memo.copied_from.is_none();
+        let tells_lag = follows && compared && (is_level || role == Role::Successor);
         let is_drained = phase == Phase::Drained;
         Some(ShardReport {
             broker: self.me.clone(),
             shard: self.shard.clone(),
             generation: held.generation,
             phase: Some(phase),
-            caught_up: follows && is_level && within,
+            caught_up: follows && compared && is_level && within,
             lag_records: if tells_lag { self.lag } else { None },
             drained: is_drained,
             halted: self.halted.clone(),

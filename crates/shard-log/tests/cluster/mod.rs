@@ -424,6 +424,9 @@ impl Cluster {
             && let Some(replica) = b.replica.as_mut()
         {
             let _ = replica.copy_append(now, &records);
+            if records.is_empty() {
+                let _ = replica.copy_verified(now);
+            }
         }
         self.handle(&learner, Event::Tick)
     }

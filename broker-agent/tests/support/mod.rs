@@ -121,6 +121,8 @@ impl Cluster {
             load_sample_interval_ms: 200,
             shutdown_handoff_timeout_ms: 10_000,
             leftover_erase_after_ms: 500,
+            // How full the machine's disk is must decide nothing here.
+            disk_high_water_percent: 0,
             ..Config::default()
         };
         config.log.fsync = Fsync::Never;

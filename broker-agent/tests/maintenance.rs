@@ -118,7 +118,8 @@ async fn a_repair_holds_deletion_back_and_its_end_lets_it_ramp() {
         assert!(status.maintenance_bytes_per_second <= trickle, "{status:?}");
         during += status.maintenance_bytes;
     }
-    assert!((1..6 * trickle).contains(&during), "{during} bytes in three seconds");
+    assert!(during < 6 * trickle, "{during} bytes in three seconds");
+    line.status(|s| s.maintenance_bytes > 0).await;
 
     let cancel = CopyCancel { shard: shard(0).to_string(), generation: 2 };
     line.tell(Down::Cancel(cancel)).await;

@@ -38,8 +38,8 @@ impl Eraser {
     /// Runs until the host is gone.
     pub(super) async fn run(mut self) {
         let mut doomed = BTreeMap::new();
-        loop {
-            self.discarded.mark_unchanged();
+        while self.discarded.has_changed().is_ok() {
+            self.discarded.mark_changed();
             let all_gone = self.sweep(&mut doomed).await;
             let waited = match all_gone {
                 true => self.discarded.changed().await,
@@ -54,11 +54,12 @@ impl Eraser {
 
     /// Erases all there is; whether that worked. One directory that cannot be erased holds no
     /// other up.
-    async fn sweep(&self, doomed: &mut BTreeMap<String, Doomed>) -> bool {
+    async fn sweep(&mut self, doomed: &mut BTreeMap<String, Doomed>) -> bool {
         let mut failed: BTreeSet<String> = BTreeSet::new();
-        // Looked at again before each file, so that the backlog counts what came meanwhile.
-        while self.discarded.has_changed().is_ok() {
-            if let Err(error) = self.look(doomed) {
+        // Asked before each file, so that the backlog counts what came meanwhile.
+        while let Ok(more) = self.discarded.has_changed() {
+            self.discarded.mark_unchanged();
+            if more && let Err(error) = self.look(doomed) {
                 tracing::warn!(%error, "discarded directories cannot be listed");
                 return false;
             }

@@ -86,6 +86,7 @@ pub(super) struct Scrub {
     storage: Arc<dyn Storage>,
     interval: Duration,
     notes: Notes,
+    stored: Notes,
 }
 
 impl Scrub {
@@ -97,7 +98,8 @@ impl Scrub {
         interval: Duration,
     ) -> Self {
         let notes = off_the_runtime(storage.is_blocking(), || Notes::load(storage.as_ref()));
-        Self { hosted: Arc::downgrade(hosted), admission, storage, interval, notes }
+        let (hosted, stored) = (Arc::downgrade(hosted), notes.clone());
+        Self { hosted, admission, storage, interval, notes, stored }
     }
 
     /// Runs until the host is gone.
@@ -154,6 +156,9 @@ impl Scrub {
         {
             standing.reached = reached;
         }
+        if self.notes == self.stored {
+            return;
+        }
         let storage = self.storage.clone();
         let saved = match serde_json::to_vec(&self.notes) {
             Ok(bytes) => {
@@ -162,8 +167,12 @@ impl Scrub {
             }
             Err(error) => Err(error.into()),
         };
-        if let Err(error) = saved {
-            tracing::warn!(file = storage.describe(FILE), %error, "the scrub's place is not kept");
+        match saved {
+            Ok(()) => self.stored = self.notes.clone(),
+            Err(error) => {
+                let file = storage.describe(FILE);
+                tracing::warn!(file, %error, "the scrub's place is not kept");
+            }
         }
     }
 }

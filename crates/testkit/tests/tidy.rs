@@ -69,6 +69,17 @@ fn every_metric_is_in_the_documentation_and_the_other_way_round() {
 }
 
 #[test]
+fn alerts_and_dashboards_name_metrics_that_exist() {
+    let documented = metric_names(&read("docs/metrics.md"));
+    for file in ["deploy/monitoring/alerts.yaml", "deploy/monitoring/copies-dashboard.json"] {
+        let used = metric_names(&read(file));
+        assert!(used.len() > 5, "{file} names {used:?}");
+        let unknown: Vec<_> = used.difference(&documented).collect();
+        assert!(unknown.is_empty(), "{file} names what no service tells: {unknown:?}");
+    }
+}
+
+#[test]
 fn a_file_is_one_idea() {
     let long: Vec<String> = files(".rs")
         .iter()

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use evenkeel_model::Assignment;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
-use evenkeel_proto::migrations::{CopyCancel, CopyOrder};
+use evenkeel_proto::migrations::{CopyCancel, CopyOrder, MaintenanceHold};
 use tokio::time::{sleep, timeout};
 
 use support::migrator::{Line, line_of, migrator};
@@ -138,6 +138,21 @@ async fn a_repair_holds_deletion_back_and_its_end_lets_it_ramp() {
     assert!(rates.iter().any(|rate| *rate > floor * 11 / 10), "{rates:?}");
     let data = cluster.data_dir("b3").join("shards/.discarded");
     until("an empty disk", || fs::read_dir(&data).unwrap().next().is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_migrator_holds_maintenance_back_for_as_long_as_it_says_so() {
+    let (mut cluster, _agents, full) = with_a_full_shard().await;
+    let (mut sessions, _stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    let trickle = 1 << 20 >> 6;
+    line.tell(Down::MaintenanceHold(MaintenanceHold { for_ms: 3_000 })).await;
+    line.status(|s| (1..=trickle).contains(&s.maintenance_bytes_per_second)).await;
+    taken_away(&mut cluster, &full).await;
+    let waiting = line.status(|s| s.maintenance_backlog_bytes > 0).await;
+    assert!(waiting.maintenance_bytes_per_second <= trickle, "{waiting:?}");
+    let after = line.status(|s| s.maintenance_bytes_per_second > trickle).await;
+    assert!(after.maintenance_backlog_bytes > 0, "it ends by itself: {after:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

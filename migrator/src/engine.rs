@@ -3,6 +3,7 @@
 //! Time is what has passed since this instance was elected. Early, late and repeated calls are
 //! harmless; nothing but the caps of operators outlives it.
 
+mod holds;
 mod rounds;
 mod sources;
 mod stalls;
@@ -123,6 +124,8 @@ pub struct Engine {
     arrivals: u64,
     /// How long this leadership took to its first grant.
     first_grant: Option<Duration>,
+    /// When agents were last told to hold maintenance back.
+    held_at: Option<Duration>,
 }
 
 impl Engine {
@@ -135,6 +138,7 @@ impl Engine {
             copies: BTreeMap::new(),
             arrivals: 0,
             first_grant: None,
+            held_at: None,
         }
     }
 

@@ -13,7 +13,8 @@ use crate::engine;
 use crate::service::MigrationsService;
 
 /// What is paused when nothing is named: never a repair.
-const ROUTINE: [CopyClass; 3] = [CopyClass::Drain, CopyClass::Spread, CopyClass::Balance];
+const ROUTINE: [CopyClass; 4] =
+    [CopyClass::Drain, CopyClass::Spread, CopyClass::Balance, CopyClass::Maintenance];
 
 /// Scopes in one request: they are one transaction.
 const SCOPES_MAX: usize = 50;
@@ -101,10 +102,7 @@ fn scopes_of(request: &PauseCopiesRequest) -> Result<Vec<PauseScope>, Status> {
     match (scopes.is_empty(), request.all) {
         (false, false) => Ok(scopes),
         (true, false) => Ok(ROUTINE.into_iter().map(PauseScope::Class).collect()),
-        (true, true) => {
-            let copied = CopyClass::ALL.into_iter().filter(|c| *c != CopyClass::Maintenance);
-            Ok(copied.map(PauseScope::Class).collect())
-        }
+        (true, true) => Ok(CopyClass::ALL.into_iter().map(PauseScope::Class).collect()),
         (false, true) => Err(invalid("all: it was asked for beside scopes: expected one of them")),
     }
 }
@@ -118,11 +116,6 @@ fn parse_scopes(texts: &[String]) -> Result<Vec<PauseScope>, Status> {
     for (i, text) in texts.iter().enumerate() {
         let scope: PauseScope =
             text.parse().map_err(|error| invalid(format!("scopes[{i}]: {error}")))?;
-        if scope == PauseScope::Class(CopyClass::Maintenance) {
-            let detail =
-                "maintenance is no copy, each broker admits its own: expected another class";
-            return Err(invalid(format!("scopes[{i}]: {detail}")));
-        }
         if !scopes.contains(&scope) {
             scopes.push(scope);
         }

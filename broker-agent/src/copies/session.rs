@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use evenkeel_model::CopyClass;
 use evenkeel_proto::migrations::agent_message::Message as Up;
 use evenkeel_proto::migrations::migrations_client::MigrationsClient;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
 use evenkeel_proto::migrations::{AgentMessage, Hello, MigratorMessage, NodeStatus, Welcome};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::orders::{Desk, Orders};
 use super::pull::{Destination, pull};
+use crate::maintenance::admission::Copying;
 use crate::metrics;
 use crate::routes::{Elected, Routes};
 
@@ -24,6 +26,16 @@ const WELCOME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Running copies are told of at least this often.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Longer than this the migrator holds nothing back without saying so again.
+const HOLD_MAX: Duration = Duration::from_secs(10);
+
+/// Maintenance is held back for the migrator, as if a repair ran here.
+struct Held {
+    until: Instant,
+    /// Held for what its end does.
+    running: Copying,
+}
 
 /// This broker's end of the session.
 pub struct MigratorSession {
@@ -91,11 +103,12 @@ impl MigratorSession {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = self.routes.changes();
         let desk: &Desk = &self.destination.desk;
+        let mut held: Option<Held> = None;
         loop {
             tokio::select! {
                 biased;
                 message = down.message() => match message {
-                    Ok(Some(message)) => self.obey(message, orders),
+                    Ok(Some(message)) => self.obey(message, orders, &mut held),
                     Ok(None) => return Err("it ended the session".to_owned()),
                     Err(status) => return Err(status.message().to_owned()),
                 },
@@ -106,6 +119,7 @@ impl MigratorSession {
                 }
                 _ = ticks.tick() => {
                     orders.tidy();
+                    held = held.filter(|held| Instant::now() < held.until);
                     self.tell_all(&up).await?;
                 }
                 changed = changes.changed() => {
@@ -127,7 +141,7 @@ impl MigratorSession {
         Ok(())
     }
 
-    fn obey(&self, message: MigratorMessage, orders: &mut Orders) {
+    fn obey(&self, message: MigratorMessage, orders: &mut Orders, held: &mut Option<Held>) {
         match message.message {
             Some(Down::Order(order)) => {
                 let destination = self.destination.clone();
@@ -142,6 +156,15 @@ impl MigratorSession {
                 if let Some(shard) = orders.cancel(&cancel) {
                     self.destination.desk.forget(&shard);
                 }
+            }
+            Some(Down::MaintenanceHold(hold)) => {
+                let span = Duration::from_millis(hold.for_ms.into()).min(HOLD_MAX);
+                let until = Instant::now() + span;
+                let admission = &self.destination.admission;
+                let running = held
+                    .take()
+                    .map_or_else(|| admission.copying(CopyClass::Drain), |held| held.running);
+                *held = Some(Held { until, running });
             }
             Some(Down::Welcome(_)) | None => {}
         }

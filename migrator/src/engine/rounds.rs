@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_model::{BrokerId, CopyClass, Millis};
+use evenkeel_model::{BrokerId, CopyClass};
 use evenkeel_proto::migrations::{CopyOrder, Grant, migrator_message::Message};
 
 use super::{Action, Engine, Now};
@@ -28,6 +28,7 @@ impl Engine {
             copy.note_wait(now.at);
         }
         self.hold(now.wall_ms);
+        self.hold_maintenance(now, actions);
         self.stop_stalled(now.at, actions);
         self.choose_sources(now.at);
         let holds = self.balance_holds(now.at);
@@ -40,26 +41,6 @@ impl Engine {
         }
         metrics::round(&self.copies, &self.nodes, now.at);
         metrics::pauses(&self.world, now.wall_ms);
-    }
-
-    /// Copies under an operator's pause stand still where they are; nothing is thrown away.
-    fn hold(&mut self, wall_ms: Millis) {
-        for (shard, copy) in &mut self.copies {
-            let pause = self.world.holding(copy.job.class, shard, wall_ms).next();
-            match (pause, copy.state) {
-                (None, State::Held) => {
-                    copy.state = if copy.started.is_some() { State::Paused } else { State::Queued };
-                }
-                (None, _) | (_, State::Level) => {}
-                (Some(pause), _) => {
-                    copy.state = State::Held;
-                    copy.waits = true;
-                    copy.place = 0;
-                    copy.excuse();
-                    copy.limited_by = format!("{} paused it: {}", pause.by, pause.reason);
-                }
-            }
-        }
     }
 
     /// Where balance has to wait: at the ends of repairs that run or could run, and where requests

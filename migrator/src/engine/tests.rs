@@ -172,6 +172,7 @@ fn text(action: Action) -> String {
                 m.shard, m.generation, m.class, m.source, m.source_address, m.token
             ),
             Message::Cancel(m) => format!("{session} <- cancel {} g{}", m.shard, m.generation),
+            Message::MaintenanceHold(m) => format!("{session} <- hold for {} ms", m.for_ms),
             Message::Grant(m) => format!(
                 "{session} <- grant {} g{} {} for {} ms",
                 m.shard, m.generation, m.bytes, m.expires_in_ms

@@ -146,3 +146,16 @@ fn pages_follow_each_other_and_every_class_has_its_sum() {
     rig.see();
     assert_eq!(rig.engine.page(now, &page).migrations, []);
 }
+
+#[test]
+fn a_pause_of_maintenance_is_told_to_every_agent_once_a_second() {
+    let mut rig = Rig::new(SLOTS);
+    rig.see();
+    rig.open("b1");
+    rig.open("b3");
+    pause(&mut rig, "class/maintenance", Some(1_002_100));
+    let lines: Vec<String> = (0..16).flat_map(|_| rig.round()).collect();
+    // At 0.25 s, 1.25 s; at 2.25 s it is over.
+    let both = ["0 <- hold for 3000 ms", "1 <- hold for 3000 ms"];
+    assert_eq!(lines, [both, both].concat());
+}

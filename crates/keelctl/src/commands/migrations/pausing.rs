@@ -12,7 +12,8 @@ use crate::commands::shards::parse_shard;
 use crate::output::emit;
 use crate::{Failure, document};
 
-/// What to hold, why, and for how long. Without a class or a shard: drains, spread and balance.
+/// What to hold, why, and for how long. Without a class or a shard: drains,
+/// spread, balance and maintenance.
 #[derive(Debug, Args)]
 pub(crate) struct Pause {
     /// Copies of this class; repairs have to be named. May be repeated.

@@ -143,16 +143,18 @@ async fn main() -> anyhow::Result<()> {
     machine.finished();
     // What was measured before something failed is still worth printing.
     if args.json {
-        println!("{:#}", figures.json(&machine));
+        let mut json = figures.json(&machine);
+        json["seed"] = args.seed.into();
+        json["driver_is_optimised"] = (!cfg!(debug_assertions)).into();
+        println!("{json:#}");
     } else if args.rows {
         println!("{}", figures.rows());
     } else {
-        println!("{}", figures.table(&machine));
+        println!("seed {}\n{}", args.seed, figures.table(&machine));
     }
     if cfg!(debug_assertions) {
-        eprintln!("the driver is not optimised: overhead and corruption run in it");
+        eprintln!("the driver is not optimised: overhead, rates and corruption run in it");
     }
-    eprintln!("seed {}", args.seed);
     result
 }
 

@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Owners(owners::Options),
     /// The copy throttle over a series of latencies.
     Throttle(throttle::Options),
+    /// What copies would do to a cluster, on paper: scenarios of losses and overload.
+    Simulate(simulate::Options),
     /// The planner's input, from the live cluster.
     Snapshot,
     /// What a change of the cluster would do, on paper.
@@ -142,6 +144,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Explain(options) => explain::run(global, options).await,
         Command::Owners(options) => owners::run(global, &options),
         Command::Throttle(options) => throttle::run(global, &options),
+        Command::Simulate(options) => simulate::run(global, &options),
         Command::Snapshot => snapshot::run(global).await,
         Command::Whatif(options) => whatif::run(global, options).await,
         Command::Import(verb) => import::run(global, verb),

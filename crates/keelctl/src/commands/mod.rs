@@ -17,6 +17,7 @@ pub(crate) mod publish;
 pub(crate) mod rank;
 pub(crate) mod serve;
 pub(crate) mod shards;
+pub(crate) mod simulate;
 pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod streams;

@@ -5,14 +5,15 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_model::Assignment;
 use evenkeel_proto::copy::pull_request::Request as Ask;
 use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
 use evenkeel_proto::copy::{Credit, Open, PullRequest};
-use evenkeel_proto::migrations::CopyOrder;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
+use evenkeel_proto::migrations::{CopyOrder, CopyProgress};
 use evenkeel_proto::refusal::Reason;
 use evenkeel_runtime::Network;
 use tokio::sync::mpsc;
@@ -20,7 +21,8 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
-use support::migrator::{line_of, migrator};
+use support::damaging::{Damage, damaging};
+use support::migrator::{Line, line_of, migrator};
 use support::{Cluster, PATIENCE, id, publish, publish_batch, shard};
 
 /// More than what a leader ships to a learner by itself.
@@ -118,6 +120,57 @@ async fn a_new_migrator_goes_on_where_the_last_one_died() {
     };
     let second_part = BYTES + BYTES / 10 - before.bytes_verified;
     assert!(level.bytes_verified < second_part, "{before:?} then {level:?}");
+}
+
+/// Grants until the copy is level or has failed.
+async fn to_its_end(line: &mut Line) -> CopyProgress {
+    loop {
+        line.grant(2, 500_000).await;
+        let progress = line.progress(|_| true).await;
+        if matches!(progress.state.as_str(), "level" | "failed") {
+            return progress;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_chunk_is_fetched_again_and_nothing_else() {
+    let (cluster, _agents, mut order) = with_a_joiner().await;
+    let (mut sessions, _stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    let damage = Damage::new(20, 0);
+    let (address, _source) = damaging(&order.source_address, damage.clone()).await;
+    order.source_address = address;
+    line.tell(Down::Order(order)).await;
+    let level = to_its_end(&mut line).await;
+    assert_eq!(level.state, "level", "{level:?}");
+    assert_eq!(damage.chunks.load(Ordering::Acquire), 0, "it was damaged");
+    let most = BYTES + BYTES / 10 + 64 * 1024;
+    assert!(level.bytes_verified < most, "{} bytes for {BYTES}", level.bytes_verified);
+    let caught_up = |r: &evenkeel_model::ShardReport| r.generation == 2 && r.caught_up;
+    cluster.report("b3", &shard(0), "caught up", caught_up).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_differs_from_its_source_does_not_count_until_another_one_agrees() {
+    let (cluster, _agents, mut order) = with_a_joiner().await;
+    let (mut sessions, _stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    let honest = order.clone();
+    let (address, _source) = damaging(&order.source_address, Damage::new(0, 1)).await;
+    order.source_address = address;
+    line.tell(Down::Order(order)).await;
+    let failed = to_its_end(&mut line).await;
+    assert_eq!(failed.state, "failed", "{failed:?}");
+    assert!(failed.detail.contains("differ from the source"), "{failed:?}");
+    let report = cluster.report("b3", &shard(0), "report", |r| r.generation == 2).await;
+    assert!(!report.caught_up && report.lag_records.is_none(), "{report:?}");
+    line.tell(Down::Order(honest)).await;
+    line.progress(|p| p.state == "running").await;
+    let level = to_its_end(&mut line).await;
+    assert_eq!(level.state, "level", "{level:?}");
+    let caught_up = |r: &evenkeel_model::ShardReport| r.generation == 2 && r.caught_up;
+    cluster.report("b3", &shard(0), "caught up", caught_up).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

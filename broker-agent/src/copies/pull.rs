@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Before another attempt, and how many in a row without a record in between.
 const RETRY: Duration = Duration::from_millis(500);
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 3;
 
 /// Before the records are fetched that came while the ones before them were verified.
 const TAIL: Duration = Duration::from_millis(50);
@@ -71,6 +71,8 @@ enum Failed {
     NotLearner(u64),
     #[error("the source's records differ before offset {0}")]
     Diverged(u64),
+    #[error("a chunk was damaged on its way, at offset {0}")]
+    Damaged(u64),
     #[error("verification failed: {0}")]
     Corrupt(String),
     #[error("source: {0}")]
@@ -165,11 +167,19 @@ impl Pull {
             failures = if self.bytes > before { 1 } else { failures + 1 };
             let (shard, source) = (&self.order.shard, &self.order.source);
             tracing::warn!(%shard, source, attempt = failures, %failed, "copy interrupted");
-            if failed.is_final() || failures >= ATTEMPTS {
+            if failed.is_final() {
                 return self.note("failed", failed.to_string());
             }
-            if let Err(error) = self.mend(&failed, failures).await {
-                return self.note("failed", error.to_string());
+            match self.mend(&failed, failures).await {
+                // Its leader feeds it: what differs stays, and does not count until it is found the
+                // same as another source's.
+                Err(ShardError::TakesNoCopy) => return self.note("failed", failed.to_string()),
+                Err(error) => return self.note("failed", error.to_string()),
+                Ok(()) => {}
+            }
+            // Another source may be better.
+            if failures >= ATTEMPTS || matches!(failed, Failed::Corrupt(_)) {
+                return self.note("failed", failed.to_string());
             }
             self.note("running", failed.to_string());
             sleep(RETRY).await;
@@ -318,7 +328,8 @@ impl Pull {
     ) -> Result<(), Failed> {
         if !is_intact(&chunk) {
             metrics::checksum_failure();
-            return Err(Failed::Corrupt(format!("chunk at offset {}", chunk.first_offset)));
+            // Nothing of it was stored: what is here stays good.
+            return Err(Failed::Damaged(chunk.first_offset));
         }
         let bytes = chunk.frames.len() as u64;
         self.bytes_remaining = chunk.bytes_remaining;

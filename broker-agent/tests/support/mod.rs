@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
+pub(crate) mod damaging;
 pub(crate) mod migrator;
 
 use std::collections::BTreeMap;

@@ -195,7 +195,7 @@ impl Settings for Config {
         key("copy_law", "plain or steady", "how copies follow the p99", "refused"),
         key("shutdown_handoff_timeout_ms", "milliseconds", "how long a stopping broker serves to hand its shards over", "stops at once"),
         key("leftover_erase_after_ms", "milliseconds", "how long bytes of a shard that only others hold are kept", "erased at once"),
-        key("disk_high_water_percent", "percent of the disk", "from here on erasing takes all that copies and maintenance may", "erasing never hurries"),
+        key("disk_high_water_percent", "percent of the disk", "from here on erasing takes all that copies and maintenance may; not looked at without measure_machine", "erasing never hurries"),
         key("log.segment_bytes", "bytes", "size at which a segment file is closed", "refused"),
         key("log.fsync", "always, interval or never", "when records are synced to disk; only with always before they count", "refused"),
         key("log.fsync_interval_ms", "milliseconds", "time between two syncs with log.fsync interval", "refused"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel_model::Assignment;
 use evenkeel_proto::copy::pull_request::Request as Ask;
 use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
-use evenkeel_proto::copy::{Credit, Open, PullRequest};
+use evenkeel_proto::copy::{Credit, DigestRequest, Open, PullRequest};
 use evenkeel_proto::migrations::migrator_message::Message as Down;
 use evenkeel_proto::migrations::{CopyOrder, CopyProgress};
 use evenkeel_proto::refusal::Reason;
@@ -189,6 +189,15 @@ async fn a_source_refuses_what_is_stale_and_sends_no_more_than_the_credit() {
         class: String::new(),
     };
     let request = |ask| PullRequest { request: Some(ask) };
+    let digest = |generation| DigestRequest {
+        shard: shard(0).to_string(),
+        generation,
+        from_offset: 0,
+        to_offset: 10,
+    };
+    assert_eq!(client.digest(digest(2)).await.unwrap().into_inner().to_offset, 10);
+    let stale = client.digest(digest(1)).await.unwrap_err();
+    assert_eq!(Reason::of(&stale).unwrap().0, Reason::StaleGeneration, "{stale}");
 
     let (asks, requests) = mpsc::channel(8);
     asks.send(request(Ask::Open(open(2, 7)))).await.unwrap();

@@ -128,11 +128,13 @@ async fn a_repair_holds_deletion_back_and_its_end_lets_it_ramp() {
     loop {
         let status = line.status(|_| true).await;
         rates.push(status.maintenance_bytes_per_second);
-        let most = (rates[rates.len() - 2] as f64 * 1.051).max(floor as f64);
+        // The session may skip a second or two of them.
+        let most = (rates[rates.len() - 2] as f64 * 1.17).max(floor as f64);
         assert!(status.maintenance_bytes_per_second as f64 <= most, "{rates:?}");
         if status.maintenance_backlog_bytes == 0 {
             break;
         }
+        assert!(rates.len() < 100, "it never ends: {rates:?}");
     }
     // No client asks anything of this broker: it is idle, and the ramp rises.
     assert!(rates.iter().any(|rate| *rate > floor * 11 / 10), "{rates:?}");

@@ -3,7 +3,7 @@
 //! A copy that an operator holds, that waits for its turn, or that no migrator is there to run has
 //! not failed: its partial bytes are worth more than another try.
 
-use evenkeel_model::{Assignment, CopyClass, Millis, MoveReason, ShardState};
+use evenkeel_model::{Assignment, CopyClass, Millis, ShardState};
 
 use crate::records::Records;
 
@@ -17,7 +17,7 @@ pub(crate) fn set_clocks(records: &Records, assignment: &mut Assignment, now_ms:
     let copy = records.copies.get(&shard).map(|stored| &stored.value);
     let copy = copy.filter(|copy| copy.generation == assignment.generation);
     let Some(move_) = assignment.move_.as_mut() else { return };
-    let class = copy.map_or_else(|| class_of(move_.reason), |copy| copy.class);
+    let class = copy.map_or_else(|| CopyClass::from(move_.reason), |copy| copy.class);
     let held_until = records
         .copy_pauses
         .iter()
@@ -37,17 +37,4 @@ pub(crate) fn set_clocks(records: &Records, assignment: &mut Assignment, now_ms:
         (None, Some(migrator)) => migrator.elected_at_ms.min(now_ms),
     };
     move_.progress_at_ms = move_.progress_at_ms.max(Some(got_on));
-}
-
-/// The class of a copy that no migrator has told of yet.
-fn class_of(reason: MoveReason) -> CopyClass {
-    match reason {
-        MoveReason::Drain => CopyClass::Drain,
-        MoveReason::Spread => CopyClass::Spread,
-        MoveReason::Restore => CopyClass::UnderReplicated,
-        MoveReason::StreamBalance
-        | MoveReason::TotalBalance
-        | MoveReason::Load
-        | MoveReason::Operator => CopyClass::Balance,
-    }
 }

@@ -29,14 +29,10 @@ impl Exposed {
             if live >= stream.replication_factor as usize {
                 continue;
             }
-            let at = if live * 2 <= voters {
-                0
-            } else if live == 1 {
-                1
-            } else {
-                2
-            };
-            exposed.0[at] += 1;
+            let class = CopyClass::of_loss(voters, live);
+            if let Some(at) = CLASSES.iter().position(|known| *known == class) {
+                exposed.0[at] += 1;
+            }
         }
         exposed
     }

@@ -80,31 +80,20 @@ fn class(world: &World, assignment: &Assignment) -> (CopyClass, String) {
     let adds_replica = assignment.joining.is_some() && !replaces_live;
     let found = |what: &str| format!("{live} of {voters} replicas are live: {what}");
     if adds_replica && live < voters {
-        // The leader is a voter: with half of them gone nothing can be committed.
-        return if live * 2 <= voters {
-            (CopyClass::Unavailable, found("no majority, nothing can be committed"))
-        } else if live == 1 {
-            (CopyClass::LastCopy, found("one more loss and it is gone"))
-        } else {
-            (CopyClass::UnderReplicated, found("short of its target"))
+        let class = CopyClass::of_loss(voters, live);
+        let what = match class {
+            CopyClass::Unavailable => "no majority, nothing can be committed",
+            CopyClass::LastCopy => "one more loss and it is gone",
+            _ => "short of its target",
         };
+        return (class, found(what));
     }
     if adds_replica && live == 1 && is_restore(assignment) {
         return (CopyClass::LastCopy, found("one loss and it is gone"));
     }
-    let reason = assignment.move_.as_ref().map(|m| m.reason);
-    let class = match reason {
-        Some(MoveReason::Drain) => CopyClass::Drain,
-        Some(MoveReason::Spread) => CopyClass::Spread,
-        Some(
-            MoveReason::StreamBalance
-            | MoveReason::TotalBalance
-            | MoveReason::Load
-            | MoveReason::Operator,
-        ) => CopyClass::Balance,
-        Some(MoveReason::Restore) | None => CopyClass::UnderReplicated,
-    };
-    match reason.unwrap_or(MoveReason::Restore) {
+    let reason = assignment.move_.as_ref().map_or(MoveReason::Restore, |m| m.reason);
+    let class = CopyClass::from(reason);
+    match reason {
         MoveReason::Restore => (class, found("short of its target")),
         reason => (class, format!("a move for {}", reason.as_str())),
     }

@@ -9,6 +9,7 @@ use evenkeel_model::{CopyClass, Generation, ShardKey};
 use evenkeel_proto::migrations::{CopyCancel, CopyOrder, CopyProgress, Grant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// One copy to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +45,19 @@ impl TryFrom<CopyOrder> for Order {
     }
 }
 
-/// Bytes that may be pulled.
+/// What a copy that runs is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
-    /// So many.
-    pub bytes: u64,
-    /// For so long.
-    pub lifetime: Duration,
+pub enum Told {
+    /// Bytes that it may pull, until then.
+    Allowance(u64, Instant),
+    /// What it is for now.
+    Class(CopyClass),
 }
 
 #[derive(Debug)]
 struct Active {
     order: Order,
-    allowances: mpsc::UnboundedSender<Allowance>,
+    words: mpsc::UnboundedSender<Told>,
     task: AbortHandle,
 }
 
@@ -78,7 +79,7 @@ impl Orders {
     pub fn order(
         &mut self,
         order: CopyOrder,
-        start: impl FnOnce(Order, mpsc::UnboundedReceiver<Allowance>) -> AbortHandle,
+        start: impl FnOnce(Order, mpsc::UnboundedReceiver<Told>) -> AbortHandle,
     ) {
         let order = match Order::try_from(order) {
             Ok(order) => order,
@@ -88,15 +89,21 @@ impl Orders {
             }
         };
         let shard = order.shard.clone();
-        if let Some(active) = self.active.get(&shard) {
-            let running = !active.task.is_finished() && active.order == order;
+        if let Some(active) = self.active.get_mut(&shard) {
+            let same = active.order == Order { class: active.order.class, ..order.clone() };
+            let running = !active.task.is_finished() && same;
+            if running && active.order.class != order.class {
+                // It rises or falls where it is.
+                active.order.class = order.class;
+                let _ = active.words.send(Told::Class(order.class));
+            }
             if running || active.order.generation > order.generation {
                 return;
             }
         }
-        let (allowances, received) = mpsc::unbounded_channel();
+        let (words, received) = mpsc::unbounded_channel();
         let task = start(order.clone(), received);
-        self.active.insert(shard, Active { order, allowances, task });
+        self.active.insert(shard, Active { order, words, task });
     }
 
     /// Hands granted bytes to their copy.
@@ -105,7 +112,7 @@ impl Orders {
         if let Some(active) = active.filter(|active| active.order.generation == grant.generation) {
             let lifetime = Duration::from_millis(grant.expires_in_ms.into());
             // A finished copy needs no bytes.
-            let _ = active.allowances.send(Allowance { bytes: grant.bytes, lifetime });
+            let _ = active.words.send(Told::Allowance(grant.bytes, Instant::now() + lifetime));
         }
     }
 
@@ -215,10 +222,10 @@ mod tests {
 
     fn idle(
         started: &mut Vec<Order>,
-    ) -> impl FnOnce(Order, mpsc::UnboundedReceiver<Allowance>) -> AbortHandle + '_ {
-        |order, mut allowances| {
+    ) -> impl FnOnce(Order, mpsc::UnboundedReceiver<Told>) -> AbortHandle + '_ {
+        |order, mut words| {
             started.push(order);
-            tokio::spawn(async move { while allowances.recv().await.is_some() {} }).abort_handle()
+            tokio::spawn(async move { while words.recv().await.is_some() {} }).abort_handle()
         }
     }
 
@@ -245,11 +252,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn grants_reach_the_copy_of_their_generation_only() {
+    async fn a_class_that_changes_is_told_and_restarts_nothing() {
         let mut orders = Orders::default();
         let mut receiver = None;
-        orders.order(order(4, "b1"), |_, allowances| {
-            receiver = Some(allowances);
+        orders.order(order(4, "b1"), |_, words| {
+            receiver = Some(words);
+            tokio::spawn(std::future::pending::<()>()).abort_handle()
+        });
+        let risen = CopyOrder { class: "last_copy".to_owned(), ..order(4, "b1") };
+        let mut started = Vec::new();
+        orders.order(risen.clone(), idle(&mut started));
+        orders.order(risen, idle(&mut started));
+        assert!(started.is_empty());
+        let mut words = receiver.unwrap();
+        assert_eq!(words.recv().await, Some(Told::Class(CopyClass::LastCopy)));
+        assert!(words.try_recv().is_err(), "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn grants_reach_the_copy_of_their_generation_only_and_age_while_it_is_busy() {
+        let mut orders = Orders::default();
+        let mut receiver = None;
+        orders.order(order(4, "b1"), |_, words| {
+            receiver = Some(words);
             tokio::spawn(std::future::pending::<()>()).abort_handle()
         });
         let grant = |generation, bytes| Grant {
@@ -260,8 +285,10 @@ mod tests {
         };
         orders.grant(&grant(3, 10));
         orders.grant(&grant(4, 20));
-        let allowance = receiver.unwrap().recv().await.unwrap();
-        assert_eq!(allowance, Allowance { bytes: 20, lifetime: Duration::from_millis(500) });
+        let ends = Instant::now() + Duration::from_millis(500);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let word = receiver.unwrap().recv().await;
+        assert_eq!(word, Some(Told::Allowance(20, ends)), "it is over before it is read");
     }
 
     #[test]

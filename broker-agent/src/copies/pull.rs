@@ -21,10 +21,10 @@ use tonic::{Status, Streaming};
 use super::bucket::Bucket;
 use super::chunk::is_intact;
 use super::credit::CreditLedger;
-use super::orders::{Allowance, Desk, Order};
+use super::orders::{Desk, Order, Told};
 use super::source::CHUNK_BYTES;
 use crate::host::{CopyPosition, ShardError, ShardHost};
-use crate::maintenance::admission::Admission;
+use crate::maintenance::admission::{Admission, Presence};
 use crate::metrics;
 
 /// Credit with the source at once: enough for a link of 1 Gbit/s over 8 ms.
@@ -43,6 +43,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Before another attempt, and how many in a row without a record in between.
 const RETRY: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
+
+/// Records are compared in steps of so many bytes; a source that takes longer for one is given up.
+const COMPARE_BYTES: u64 = 1 << 20;
+const COMPARE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Before the records are fetched that came while the ones before them were verified.
 const TAIL: Duration = Duration::from_millis(50);
@@ -114,7 +118,8 @@ impl From<Status> for Failed {
 struct Pull {
     to: Destination,
     order: Order,
-    allowances: mpsc::UnboundedReceiver<Allowance>,
+    words: mpsc::UnboundedReceiver<Told>,
+    presence: Presence,
     ledger: CreditLedger,
     position: CopyPosition,
     /// Everything from here on came in this copy and is verified as a whole at the end.
@@ -126,13 +131,14 @@ struct Pull {
 }
 
 /// Makes one copy; ends when it is level, or has failed for good.
-pub async fn pull(to: Destination, order: Order, allowances: mpsc::UnboundedReceiver<Allowance>) {
+pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<Told>) {
     let position = CopyPosition { end_offset: 0, last_generation: 0, copied_from: None };
-    let _copying = to.admission.copying(order.class);
+    let presence = Presence::new(&to.admission, order.class);
     let mut pull = Pull {
         to,
         order,
-        allowances,
+        words,
+        presence,
         ledger: CreditLedger::new(WINDOW_BYTES),
         position,
         verify_from: 0,
@@ -307,8 +313,12 @@ impl Pull {
                         return Ok(());
                     }
                 }
-                allowance = self.allowances.recv() => match allowance {
-                    Some(a) => self.ledger.grant(Instant::now(), a.bytes, a.lifetime),
+                word = self.words.recv() => match word {
+                    Some(Told::Allowance(bytes, expires)) => {
+                        let now = Instant::now();
+                        self.ledger.grant(now, bytes, expires.saturating_duration_since(now));
+                    }
+                    Some(Told::Class(class)) => self.presence.set_class(class),
                     None => return Err(Failed::Source("the copy was cancelled".into())),
                 },
                 bytes = charged(&mut charging) => {
@@ -317,6 +327,7 @@ impl Pull {
                     ask(asks, Ask::Credit(Credit { cumulative_bytes })).await?;
                 }
                 () = sleep_until(expiry.unwrap_or_else(Instant::now)), if expiry.is_some() => {}
+                () = self.presence.stands_still() => {}
             }
         }
     }
@@ -340,6 +351,7 @@ impl Pull {
                 self.to.host.copy_append(shard, *generation, chunk.first_offset, chunk.frames);
             self.position = append.await?;
             self.ledger.received(bytes);
+            self.presence.moves();
             self.bytes += bytes;
             metrics::copied_in(bytes);
             let durable_offset = self.position.end_offset;
@@ -367,20 +379,42 @@ impl Pull {
     }
 
     async fn compare(
-        &self,
+        &mut self,
         mut client: ShardCopyClient<Channel>,
         from: u64,
         to: u64,
     ) -> Result<(), Failed> {
+        let mut at = from;
+        while at < to {
+            self.presence.moves();
+            at = self.compare_step(&mut client, at, to).await?;
+            let detail = format!("compared with its source up to record {at} of {to}");
+            self.to.desk.note(&self.order.shard, self.progress("running", detail), false);
+        }
+        Ok(())
+    }
+
+    /// Compares some of the records; answers where to go on.
+    async fn compare_step(
+        &self,
+        client: &mut ShardCopyClient<Channel>,
+        from: u64,
+        to: u64,
+    ) -> Result<u64, Failed> {
         let Order { shard, generation, .. } = &self.order;
-        let here = self.to.host.digest(shard, from, to).await?;
+        let began = Instant::now();
+        let here = self.to.host.digest(shard, from, to, COMPARE_BYTES).await?;
+        self.to.admission.rest_after(began.elapsed()).await;
         let asked = DigestRequest {
             shard: shard.to_string(),
             generation: *generation,
             from_offset: from,
-            to_offset: to,
+            to_offset: here.to_offset,
         };
-        let there = client.digest(asked).await?.into_inner();
+        let there = timeout(COMPARE_LIMIT, client.digest(asked)).await;
+        let there = there
+            .map_err(|_| Failed::Source("it does not say what its records are".to_owned()))??
+            .into_inner();
         if there.to_offset != here.to_offset {
             return Err(Failed::Source(format!(
                 "it has records up to {}, not {}",
@@ -389,9 +423,13 @@ impl Pull {
         }
         if (there.crc32c, there.bytes) != (here.crc32c, here.bytes) {
             metrics::checksum_failure();
+            let to = here.to_offset;
             return Err(Failed::Corrupt(format!("records {from} to {to} differ from the source")));
         }
-        Ok(())
+        if here.to_offset == from {
+            return Err(Failed::Source(format!("no record at {from} to compare")));
+        }
+        Ok(here.to_offset)
     }
 
     fn progress(&self, state: &str, detail: String) -> CopyProgress {

@@ -8,7 +8,7 @@ use evenkeel_proto::migrations::migrations_client::MigrationsClient;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
 use evenkeel_proto::migrations::{AgentMessage, Hello, MigratorMessage, NodeStatus, Welcome};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
@@ -37,6 +37,39 @@ struct Held {
     running: Copying,
 }
 
+/// What outlives a session.
+#[derive(Default)]
+struct Known {
+    orders: Orders,
+    newest_token: i64,
+    held: Option<Held>,
+}
+
+impl Known {
+    fn expire_hold(&mut self) {
+        self.held = self.held.take().filter(|held| Instant::now() < held.until);
+    }
+
+    async fn hold_ends(&self) {
+        match &self.held {
+            Some(held) => sleep_until(held.until).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The same without what was counted for another session.
+fn without_counts(status: NodeStatus) -> NodeStatus {
+    NodeStatus {
+        egress_bytes: 0,
+        ingress_bytes: 0,
+        maintenance_bytes: 0,
+        expired_grant_bytes: 0,
+        requests_shed: 0,
+        ..status
+    }
+}
+
 /// This broker's end of the session.
 pub struct MigratorSession {
     /// Where the migrator is.
@@ -52,18 +85,22 @@ pub struct MigratorSession {
 impl MigratorSession {
     /// Runs for ever: one session after another, each with the migrator that is elected then.
     pub async fn run(self) {
-        let mut orders = Orders::default();
-        let mut newest_token = 0;
+        let mut known = Known::default();
         let mut changes = self.routes.changes();
         loop {
             changes.mark_unchanged();
+            known.expire_hold();
             let Some(elected) = self.routes.migrator() else {
-                if changes.changed().await.is_err() {
-                    return;
+                tokio::select! {
+                    biased;
+                    changed = changes.changed() => if changed.is_err() {
+                        return;
+                    },
+                    () = known.hold_ends() => {}
                 }
                 continue;
             };
-            match self.converse(&elected, &mut orders, &mut newest_token).await {
+            match self.converse(&elected, &mut known).await {
                 Ok(()) => {}
                 Err(reason) => {
                     let instance = &elected.record.instance;
@@ -75,12 +112,7 @@ impl MigratorSession {
     }
 
     /// One session, until either end has enough of it.
-    async fn converse(
-        &self,
-        elected: &Elected,
-        orders: &mut Orders,
-        newest_token: &mut i64,
-    ) -> Result<(), String> {
+    async fn converse(&self, elected: &Elected, known: &mut Known) -> Result<(), String> {
         let channel = self.destination.network.channel(&elected.record.address);
         let mut client = MigrationsClient::new(channel);
         let (up, messages) = mpsc::channel(64);
@@ -91,24 +123,26 @@ impl MigratorSession {
             .map_err(|status| status.message().to_owned())?
             .into_inner();
         let welcome = welcome(&mut down).await?;
-        if welcome.token < *newest_token {
+        let newest = known.newest_token;
+        if welcome.token < newest {
             metrics::copy_refused("token");
-            return Err(format!("its token {} is older than {newest_token}", welcome.token));
+            return Err(format!("its token {} is older than {newest}", welcome.token));
         }
-        *newest_token = welcome.token;
+        known.newest_token = welcome.token;
         tracing::info!(migrator = welcome.instance, token = welcome.token, "session opened");
-        // The new one knows nothing of what runs.
-        self.tell_all(&up).await?;
+        // The new one knows nothing of what runs, and of the share only what it is told.
+        let mut statuses = self.status.clone();
+        let status = without_counts(statuses.borrow_and_update().clone());
+        tell(&up, Up::Status(status)).await?;
         let mut ticks = interval(TELL_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = self.routes.changes();
         let desk: &Desk = &self.destination.desk;
-        let mut held: Option<Held> = None;
         loop {
             tokio::select! {
                 biased;
                 message = down.message() => match message {
-                    Ok(Some(message)) => self.obey(message, orders, &mut held),
+                    Ok(Some(message)) => self.obey(message, known),
                     Ok(None) => return Err("it ended the session".to_owned()),
                     Err(status) => return Err(status.message().to_owned()),
                 },
@@ -118,9 +152,16 @@ impl MigratorSession {
                     }
                 }
                 _ = ticks.tick() => {
-                    orders.tidy();
-                    held = held.filter(|held| Instant::now() < held.until);
-                    self.tell_all(&up).await?;
+                    known.orders.tidy();
+                    known.expire_hold();
+                    for progress in desk.all() {
+                        tell(&up, Up::Progress(progress)).await?;
+                    }
+                }
+                // Each once: what it counts is since the one before.
+                Ok(()) = statuses.changed() => {
+                    let status = statuses.borrow_and_update().clone();
+                    tell(&up, Up::Status(status)).await?;
                 }
                 changed = changes.changed() => {
                     let now = self.routes.migrator();
@@ -132,16 +173,8 @@ impl MigratorSession {
         }
     }
 
-    async fn tell_all(&self, up: &mpsc::Sender<AgentMessage>) -> Result<(), String> {
-        let status = self.status.borrow().clone();
-        tell(up, Up::Status(status)).await?;
-        for progress in self.destination.desk.all() {
-            tell(up, Up::Progress(progress)).await?;
-        }
-        Ok(())
-    }
-
-    fn obey(&self, message: MigratorMessage, orders: &mut Orders, held: &mut Option<Held>) {
+    fn obey(&self, message: MigratorMessage, known: &mut Known) {
+        let Known { orders, held, .. } = known;
         match message.message {
             Some(Down::Order(order)) => {
                 let destination = self.destination.clone();

@@ -10,13 +10,14 @@ use evenkeel_proto::copy::shard_copy_server::{ShardCopy, ShardCopyServer};
 use evenkeel_proto::copy::{Chunk, DigestRequest, DigestResponse, Open, PullRequest};
 use evenkeel_proto::refusal::{Reason, refuse, refuse_with};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::bucket::Bucket;
 use super::chunk::{Standing, seal};
 use crate::host::{ShardError, ShardHost};
-use crate::maintenance::admission::Admission;
+use crate::maintenance::admission::{Admission, Presence};
 use crate::metrics;
 
 /// Larger chunks hurt the tail latency of other requests at the same rate.
@@ -80,10 +81,10 @@ struct Sending {
 }
 
 impl Sending {
-    async fn run(mut self) {
+    async fn run(mut self, mut presence: Presence) {
         let mut sent = 0;
         loop {
-            let chunk = match self.next(sent).await {
+            let chunk = match self.next(sent, &mut presence).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => return,
                 Err(error) => {
@@ -92,6 +93,7 @@ impl Sending {
                     return;
                 }
             };
+            presence.moves();
             let bytes = chunk.frames.len() as u64;
             self.egress.take(bytes).await;
             metrics::copied_out(bytes);
@@ -105,7 +107,11 @@ impl Sending {
     }
 
     /// The next chunk, once there is credit for it; a destination that is level needs none.
-    async fn next(&mut self, sent: u64) -> Result<Option<Chunk>, ShardError> {
+    async fn next(
+        &mut self,
+        sent: u64,
+        presence: &mut Presence,
+    ) -> Result<Option<Chunk>, ShardError> {
         loop {
             let asking = *self.asking.borrow_and_update();
             if asking.ended {
@@ -121,8 +127,12 @@ impl Sending {
             if asking.credit > sent || self.start_generation != 0 && self.position >= committed {
                 return self.read().await.map(Some);
             }
-            if self.asking.changed().await.is_err() {
-                return Ok(None);
+            tokio::select! {
+                biased;
+                changed = self.asking.changed() => if changed.is_err() {
+                    return Ok(None);
+                },
+                () = presence.stands_still() => {}
             }
         }
     }
@@ -222,13 +232,12 @@ impl ShardCopy for CopySource {
         };
         // A class that is not known may be any; maintenance can wait.
         let class = open.class.parse().unwrap_or(CopyClass::Unavailable);
-        let copying = self.admission.copying(class);
+        let presence = Presence::new(&self.admission, class);
         tokio::spawn(async move {
-            let _copying = copying;
             tokio::select! {
                 biased;
                 () = chunks.closed() => {}
-                () = sending.run() => {}
+                () = sending.run(presence) => {}
             }
         });
         tokio::spawn(read_credits(requests, asking_tx));
@@ -241,8 +250,17 @@ impl ShardCopy for CopySource {
     ) -> Result<Response<DigestResponse>, Status> {
         let asked = request.into_inner();
         let shard = shard_of(&asked.shard)?;
-        let digest = self.host.digest(&shard, asked.from_offset, asked.to_offset).await;
+        let known = self.host.watch(&shard).map(|watch| watch.borrow().assignment.generation);
+        if let Some(known) = known.filter(|known| asked.generation < *known) {
+            let stale = ShardError::Stale { given: asked.generation, known };
+            return Err(status_of(&shard, &stale));
+        }
+        // Whatever the copy was for, maintenance can wait until it counts.
+        let _copying = self.admission.copying(CopyClass::Drain);
+        let began = Instant::now();
+        let digest = self.host.digest(&shard, asked.from_offset, asked.to_offset, u64::MAX).await;
         let digest = digest.map_err(|error| status_of(&shard, &error))?;
+        self.admission.rest_after(began.elapsed()).await;
         Ok(Response::new(DigestResponse {
             crc32c: digest.crc32c,
             bytes: digest.bytes,

@@ -135,6 +135,7 @@ impl Controller {
         };
         self.ramp.observe(sample, &beside);
         let ramp = (self.link as f64 * self.ramp.share()) as u64;
+        self.admission.set_share(self.law.share());
         self.admission.set_rates(self.law.bytes_per_second(self.link), ramp);
     }
 }

@@ -278,12 +278,13 @@ pub trait ShardHost: Send + Sync + 'static {
         max_bytes: usize,
     ) -> Result<CopyChunk, ShardError>;
     /// Checksum of the encoded records of a range, cut at the committed end (source) or the
-    /// durable end (destination).
+    /// durable end (destination), and after so many bytes or one record.
     async fn digest(
         &self,
         shard: &ShardKey,
         from_offset: u64,
         to_offset: u64,
+        max_bytes: u64,
     ) -> Result<RangeDigest, ShardError>;
     /// Where a copy stands here.
     async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError>;

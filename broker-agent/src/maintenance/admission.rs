@@ -7,8 +7,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_model::CopyClass;
-use evenkeel_throttle::TRICKLE;
+use evenkeel_throttle::{MIN_SHARE, START_SHARE, TRICKLE};
 use tokio::sync::Notify;
+use tokio::time::{Duration, Instant, sleep};
 
 use super::Job;
 use super::turns::Turns;
@@ -25,6 +26,8 @@ const STEP_MAX_BYTES: u64 = 256 << 10;
 struct State {
     /// What copies and maintenance may take together, bytes per second.
     allowed: u64,
+    /// That, of the link.
+    share: f64,
     /// What maintenance may take of it while no copy runs.
     ramp: u64,
     repairs: usize,
@@ -89,6 +92,7 @@ impl Admission {
     pub fn new(bytes_per_second: u64) -> Self {
         let state = State {
             allowed: bytes_per_second,
+            share: START_SHARE,
             ramp: 0,
             repairs: 0,
             routine: 0,
@@ -194,6 +198,18 @@ impl Admission {
         }
     }
 
+    /// The controller's word: the share of the link behind the rates.
+    pub fn set_share(&self, share: f64) {
+        self.lock().share = share.clamp(MIN_SHARE, 1.0);
+    }
+
+    /// Rests after reading took so long, so that comparing copies takes no more of the disk's time
+    /// than copying may of the link.
+    pub async fn rest_after(&self, reading: Duration) {
+        let share = self.lock().share;
+        sleep(reading.mul_f64((1.0 - share) / share)).await;
+    }
+
     /// Waits for the ticket's turn and for the bytes.
     async fn wait(&self, ticket: &Ticket<'_>, bytes: u64) {
         loop {
@@ -225,6 +241,52 @@ impl State {
     fn note_copies(&mut self) {
         self.period.repairing |= self.repairs > 0;
         self.period.copying |= self.repairs + self.routine > 0;
+    }
+}
+
+/// Without a byte for so long a copy holds nothing back: it may wait for others for hours.
+const PRESENT: Duration = Duration::from_secs(10);
+
+/// Whether a copy that exists here runs: it has moved bytes lately.
+#[derive(Debug)]
+pub struct Presence {
+    admission: Admission,
+    class: CopyClass,
+    running: Option<Copying>,
+    until: Instant,
+}
+
+impl Presence {
+    /// Of a copy that begins.
+    pub fn new(admission: &Admission, class: CopyClass) -> Self {
+        let running = Some(admission.copying(class));
+        let until = Instant::now() + PRESENT;
+        Self { admission: admission.clone(), class, running, until }
+    }
+
+    /// It moves bytes.
+    pub fn moves(&mut self) {
+        self.until = Instant::now() + PRESENT;
+        if self.running.is_none() {
+            self.running = Some(self.admission.copying(self.class));
+        }
+    }
+
+    /// It is for something else now.
+    pub fn set_class(&mut self, class: CopyClass) {
+        self.class = class;
+        if self.running.is_some() {
+            self.running = Some(self.admission.copying(class));
+        }
+    }
+
+    /// Ends when it has not moved a byte for long; never if that is so already.
+    pub async fn stands_still(&mut self) {
+        if self.running.is_none() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep_until(self.until).await;
+        self.running = None;
     }
 }
 

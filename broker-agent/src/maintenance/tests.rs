@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use evenkeel_model::CopyClass;
+use evenkeel_throttle::TRICKLE;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Job;
-use super::admission::Admission;
+use super::admission::{Admission, Presence};
 
 const ALLOWED: u64 = 10_000_000;
 const SECOND: Duration = Duration::from_secs(1);
@@ -132,4 +133,39 @@ async fn copies_have_it_all_where_there_is_no_maintenance() {
     }
     let took = start.elapsed();
     assert!((2 * SECOND - SECOND / 10..2 * SECOND + SECOND / 10).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_moves_no_byte_for_long_holds_nothing_back_until_it_does_again() {
+    let admission = Admission::new(ALLOWED);
+    admission.set_rates(ALLOWED, 500_000);
+    let trickle = (ALLOWED as f64 * TRICKLE) as u64;
+    let mut presence = Presence::new(&admission, CopyClass::LastCopy);
+    assert_eq!(admission.rate(), trickle);
+    let began = Instant::now();
+    presence.stands_still().await;
+    assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
+    admission.set_rates(ALLOWED, 500_000);
+    assert_eq!(admission.rate(), 500_000);
+    presence.moves();
+    assert_eq!(admission.rate(), trickle);
+    presence.set_class(CopyClass::Balance);
+    admission.set_rates(ALLOWED, 500_000);
+    assert_eq!(admission.rate(), 500_000, "a routine copy holds back no more than half");
+    drop(presence);
+    admission.period();
+    assert!(!admission.period().copying);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_to_compare_takes_its_share_of_the_time() {
+    let admission = Admission::new(ALLOWED);
+    admission.set_share(0.05);
+    let began = Instant::now();
+    admission.rest_after(Duration::from_millis(10)).await;
+    let rested = began.elapsed();
+    assert!(
+        rested >= Duration::from_millis(189) && rested <= Duration::from_millis(192),
+        "{rested:?}"
+    );
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BrokerId, Generation, Millis, ShardKey, record_version};
+use crate::{BrokerId, Generation, Millis, MoveReason, ShardKey, record_version};
 
 /// What a replica is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -105,6 +105,21 @@ pub enum CopyClass {
     Maintenance,
 }
 
+impl From<MoveReason> for CopyClass {
+    /// Of a move of a shard that lacks nothing; a restore is never less than a repair.
+    fn from(reason: MoveReason) -> Self {
+        match reason {
+            MoveReason::Drain => Self::Drain,
+            MoveReason::Spread => Self::Spread,
+            MoveReason::Restore => Self::UnderReplicated,
+            MoveReason::StreamBalance
+            | MoveReason::TotalBalance
+            | MoveReason::Load
+            | MoveReason::Operator => Self::Balance,
+        }
+    }
+}
+
 impl CopyClass {
     /// Every class, first served first.
     pub const ALL: [Self; 7] = [
@@ -116,6 +131,18 @@ impl CopyClass {
         Self::Balance,
         Self::Maintenance,
     ];
+
+    /// Of the loss of replicas: `live` of so many `voters` are left. With half of them gone nothing
+    /// can be committed, for the leader is one of them.
+    pub fn of_loss(voters: usize, live: usize) -> Self {
+        if live * 2 <= voters {
+            Self::Unavailable
+        } else if live <= 1 {
+            Self::LastCopy
+        } else {
+            Self::UnderReplicated
+        }
+    }
 
     /// The word used in records, metrics and output.
     pub fn as_str(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Pacing: how many moves, repairs and copies per broker are under way, and whether one more fits.
 
-use evenkeel_model::{MoveReason, ShardState};
+use evenkeel_model::{CopyClass, MoveReason, ShardState};
 
 use crate::decision::WaitingOn;
 use crate::world::{NONE, Ord32, World};
@@ -49,12 +49,10 @@ impl Urgency {
     pub(crate) fn of(world: &World<'_>, shard: Ord32) -> Self {
         let live = world.live_replicas(shard);
         let voters = world.voters(shard).count();
-        if live * 2 <= voters {
-            Self::CannotServe
-        } else if live <= 1 {
-            Self::LastCopy
-        } else {
-            Self::Short
+        match CopyClass::of_loss(voters, live) {
+            CopyClass::Unavailable => Self::CannotServe,
+            CopyClass::LastCopy => Self::LastCopy,
+            _ => Self::Short,
         }
     }
 }

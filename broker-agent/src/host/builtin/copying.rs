@@ -67,24 +67,28 @@ impl Hosted {
         shard: &ShardKey,
         from_offset: u64,
         to_offset: u64,
+        max_bytes: u64,
     ) -> Result<RangeDigest, ShardError> {
         let shard = self.held_shard(shard)?;
         let mut digest = RangeDigest { crc32c: 0, bytes: 0, to_offset: from_offset };
-        loop {
+        while digest.bytes < max_bytes {
+            let step = usize::try_from(max_bytes - digest.bytes).unwrap_or(usize::MAX);
+            let step = step.min(DIGEST_STEP_BYTES);
             let read = shard.look(|replica| {
                 let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
                 let end = if learns { replica.log().synced_end() } else { replica.copyable_end() };
-                let limit = ReadLimit::bytes(end.min(to_offset), DIGEST_STEP_BYTES);
+                let limit = ReadLimit::bytes(end.min(to_offset), step);
                 self.read_records(replica, digest.to_offset, limit)
             });
             let records = read.ok_or(ShardError::NotHeld)??;
-            let Some(last) = records.last() else { return Ok(digest) };
+            let Some(last) = records.last() else { break };
             digest.to_offset = last.offset + 1;
             let frames = encode_frames(&records);
             digest.crc32c = crc32c::crc32c_append(digest.crc32c, &frames);
             digest.bytes += frames.len() as u64;
             tokio::task::yield_now().await;
         }
+        Ok(digest)
     }
 
     pub(super) fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {

@@ -267,8 +267,9 @@ impl ShardHost for BuiltinHost {
         shard: &ShardKey,
         from_offset: u64,
         to_offset: u64,
+        max_bytes: u64,
     ) -> Result<RangeDigest, ShardError> {
-        self.hosted.digest(shard, from_offset, to_offset).await
+        self.hosted.digest(shard, from_offset, to_offset, max_bytes).await
     }
 
     async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
@@ -292,6 +293,7 @@ impl ShardHost for BuiltinHost {
     ) -> Result<CopyPosition, ShardError> {
         self.hosted.copy_verified(shard, generation).await
     }
+
     async fn copy_truncate(
         &self,
         shard: &ShardKey,

@@ -145,6 +145,10 @@ impl Scrub {
             self.save(Some((&shard.key, reached))).await;
         }
         let Some(hosted) = self.hosted.upgrade() else { return };
+        // What was closed or halted meanwhile was not read to its end.
+        if shard.look(|replica| replica.halted().is_some()) != Some(false) {
+            return;
+        }
         let standing = Standing { at_ms: hosted.clock.now_ms(), reached: 0 };
         self.notes.shards.insert(shard.key.clone(), standing);
     }

@@ -240,8 +240,8 @@ impl Copying {
 
     /// Whether the destination holds what the source holds.
     pub(crate) async fn is_identical(&self, source: &Source) -> anyhow::Result<bool> {
-        let here = self.host.digest(&self.shard, 0, self.end).await?;
-        let there = source.host.digest(&self.shard, 0, self.end).await?;
+        let here = self.host.digest(&self.shard, 0, self.end, u64::MAX).await?;
+        let there = source.host.digest(&self.shard, 0, self.end, u64::MAX).await?;
         Ok(here == there && here.to_offset == self.end)
     }
 }

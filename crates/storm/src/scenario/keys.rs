@@ -43,11 +43,11 @@ keys! {
         "p99_idle" => traffic.p99_idle_ms = positive_time;
         "knee" => traffic.knee = |t| part(t, 0.95);
         "contention" => traffic.contention = |t| part(t, 1.0);
-        "queue" => traffic.queue_ms = positive_time;
-        "timeout" => traffic.timeout_ms = |t| maybe(t, positive_time);
+        "queue" => traffic.queue_ms = |t| time(t, 1.0, 600_000.0);
+        "timeout" => traffic.timeout_ms = |t| maybe(t, |t| time(t, 1.0, 120_000.0));
         "retries" => traffic.retries = |t| whole(t, 0, 7);
-        "backoff" => traffic.backoff_ms = units::millis;
-        "think" => traffic.think_ms = units::millis;
+        "backoff" => traffic.backoff_ms = |t| time(t, 0.0, 10_000.0);
+        "think" => traffic.think_ms = |t| time(t, 0.0, 600_000.0);
         "noise" => traffic.noise = |t| part(t, 1.0);
     }
     "controls" {
@@ -63,7 +63,7 @@ keys! {
         "at_once" => controls.at_once = |t| whole(t, 0, 1_000_000);
         "per_node" => controls.per_node = |t| whole(t, 0, 1_000_000);
         "shedding" => controls.shedding = switch;
-        "retry_after" => controls.retry_after_ms = units::millis;
+        "retry_after" => controls.retry_after_ms = |t| time(t, 0.0, 60_000.0);
         "retry_budget" => controls.retry_budget = |t| maybe(t, units::percent);
         "rebalance" => controls.rebalance = |t| word(t, &[
             ("counts", Signal::Counts), ("latency", Signal::Latency),
@@ -90,6 +90,12 @@ fn seconds(text: &str) -> Result<usize, String> {
 fn positive_time(text: &str) -> Result<f64, String> {
     let found = units::millis(text)?;
     if found > 0.0 { Ok(found) } else { Err("a time above 0".to_owned()) }
+}
+
+/// Clients remember what they wait for, step by step: no longer than makes sense.
+fn time(text: &str, least_ms: f64, most_ms: f64) -> Result<f64, String> {
+    let found = units::millis(text).ok().filter(|ms| (least_ms..=most_ms).contains(ms));
+    found.ok_or_else(|| format!("a time from {least_ms}ms to {}s", most_ms / 1000.0))
 }
 
 fn part(text: &str, most: f64) -> Result<f64, String> {

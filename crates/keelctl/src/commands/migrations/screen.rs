@@ -210,11 +210,27 @@ pub(super) fn pauses(value: &Value) -> String {
 
 fn pause_line(pause: &Value) -> String {
     let until = match pause["until_ms"].as_i64() {
-        Some(until) => format!("until {until} ms"),
+        Some(until) => format!("until {}", utc(until)),
         None => "until it is resumed".to_owned(),
     };
     let [scope, by, reason] = ["scope", "by", "reason"].map(|field| cell(&pause[field]));
     format!("{scope} by {by} {until}: {reason}")
+}
+
+/// A time for people, in UTC: milliseconds since 1970, as a proleptic Gregorian date.
+fn utc(ms: i64) -> String {
+    let (days, second) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000) / 1000);
+    // Years that begin in March have their leap day last; an era is 400 of them.
+    let since = days + 719_468;
+    let (era, day) = (since.div_euclid(146_097), since.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + next;
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
 }
 
 #[cfg(test)]
@@ -257,6 +273,21 @@ SHARD         CLASS  FROM  TO  STATE      DONE            RATE   ENDS IN  LIMITE
 stream/d/s/0  drain  b1    b2  queued #4  0 B of 1.0 KiB  0 B/s  -        no free slot into b2
 stream/d/s/1  drain  -     b2  failed     0 B of 1.0 KiB  0 B/s  -        stalled: no byte";
         assert_eq!(list(&document), expected);
+    }
+
+    #[test]
+    fn the_end_of_a_pause_is_a_date() {
+        for (ms, date) in [
+            (0_i64, "1970-01-01 00:00:00 UTC"),
+            (-1, "1969-12-31 23:59:59 UTC"),
+            (951_782_400_000, "2000-02-29 00:00:00 UTC"),
+            (1_700_000_000_999, "2023-11-14 22:13:20 UTC"),
+            (4_107_542_400_000, "2100-03-01 00:00:00 UTC"),
+        ] {
+            let pause =
+                json!({ "scope": "class/drain", "by": "ann", "reason": "r", "until_ms": ms });
+            assert_eq!(pauses(&json!([pause])), format!("class/drain by ann until {date}: r"));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use evenkeel_coordination::{Election, Leadership, Token};
-use evenkeel_model::{BrokerId, CopyPauseRecord, LeaderRecord, ShardKey};
+use evenkeel_model::{BrokerId, LeaderRecord, ShardKey};
 use evenkeel_proto::migrations::{
     Hello, Limit, ListMigrationsResponse, MigratorMessage, ShowMigrationResponse,
 };
@@ -36,8 +36,6 @@ pub enum Ask {
     Migrations(Page, oneshot::Sender<ListMigrationsResponse>),
     /// Everything about a shard's copy, if there is one.
     Show(ShardKey, oneshot::Sender<Option<Box<ShowMigrationResponse>>>),
-    /// Every stored pause of copies.
-    Pauses(oneshot::Sender<Vec<CopyPauseRecord>>),
     /// Every node's limit.
     Limits(oneshot::Sender<Vec<Limit>>),
     /// Whether a broker is known.

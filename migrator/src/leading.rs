@@ -246,7 +246,6 @@ impl Turn {
             Ask::Show(shard, answer) => {
                 drop(answer.send(self.engine.show(self.now(), &shard).map(Box::new)));
             }
-            Ask::Pauses(answer) => drop(answer.send(self.engine.stored_pauses())),
             Ask::Limits(answer) => drop(answer.send(self.engine.limits(self.now().at))),
             Ask::Knows(broker, answer) => drop(answer.send(self.engine.knows(&broker))),
         }

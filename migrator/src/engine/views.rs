@@ -76,11 +76,6 @@ impl Engine {
         self.world.pauses.values().filter(move |pause| pause.is_on(now.wall_ms))
     }
 
-    /// Every pause of copies that is stored, those that are over as well.
-    pub fn stored_pauses(&self) -> Vec<CopyPauseRecord> {
-        self.world.pauses.values().cloned().collect()
-    }
-
     /// Everything about one copy; none if the shard has none.
     pub fn show(&self, now: Now, shard: &ShardKey) -> Option<ShowMigrationResponse> {
         let copy = self.copies.get(shard)?;

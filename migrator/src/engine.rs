@@ -176,6 +176,11 @@ impl Engine {
         present.is_none_or(|node| incarnation >= node.incarnation)
     }
 
+    /// The leadership is over: what is told of its brokers ends with it.
+    pub fn retire(self) {
+        self.nodes.keys().for_each(metrics::forgotten);
+    }
+
     fn is_repairing(&self, broker: &BrokerId) -> bool {
         self.copies.values().any(|copy| {
             let here = copy.job.destination == *broker || copy.source.as_ref() == Some(broker);
@@ -227,7 +232,13 @@ impl Engine {
             node.cap = self.world.limits.get(id).copied();
         }
         let world = &self.world;
-        self.nodes.retain(|id, node| node.session.is_some() || world.brokers.contains_key(id));
+        self.nodes.retain(|id, node| {
+            let kept = node.session.is_some() || world.brokers.contains_key(id);
+            if !kept {
+                metrics::forgotten(id);
+            }
+            kept
+        });
     }
 
     /// The copy is over: done, or not wanted any more.

@@ -157,6 +157,7 @@ impl Turn {
                 },
             }
         }
+        self.engine.retire();
         for (_, outbound) in self.agents.into_values() {
             // Agents that are gone, or too slow to be told, notice by the end of the stream.
             let _ = outbound.try_send(Err(over()));

@@ -127,9 +127,20 @@ pub fn write_failed() {
 /// Whether this instance leads.
 pub fn leading(leads: bool) {
     gauge!(LEADING).set(f64::from(u8::from(leads)));
-    if !leads {
-        gauge!(SESSIONS).set(0.0);
+    if leads {
+        return;
     }
+    // What this instance knew is another one's to tell now.
+    round(&BTreeMap::new(), &BTreeMap::new(), Duration::ZERO);
+    pauses(&World::default(), 0);
+    first_grant(Duration::ZERO);
+}
+
+/// A broker is not known any more, or not to this instance: its gauges tell nothing.
+pub fn forgotten(broker: &BrokerId) {
+    let silent = Node::new(0, Duration::ZERO);
+    of_node(&broker.to_string(), &silent, Duration::ZERO);
+    gauge!(SHARE, "broker" => broker.to_string()).set(0.0);
 }
 
 /// A copy was stopped because no byte came.
@@ -182,7 +193,8 @@ pub fn round(copies: &BTreeMap<ShardKey, Copy>, nodes: &BTreeMap<BrokerId, Node>
             let n = of_class().filter(|copy| copy.state == state).count();
             gauge!(COPIES, "class" => class.as_str(), "state" => state.as_str()).set(n as f64);
         }
-        let left: u64 = of_class().map(|copy| copy.remaining().unwrap_or(0)).sum();
+        let left =
+            of_class().fold(0u64, |sum, copy| sum.saturating_add(copy.remaining().unwrap_or(0)));
         gauge!(BACKLOG, "class" => class.as_str()).set(left as f64);
     }
     let sessions = nodes.values().filter(|node| node.session.is_some()).count();
@@ -190,16 +202,11 @@ pub fn round(copies: &BTreeMap<ShardKey, Copy>, nodes: &BTreeMap<BrokerId, Node>
     let reserved = copies.values().filter(|copy| copy.is_reserved()).count();
     gauge!(RESERVED).set(reserved as f64);
     for (broker, node) in nodes {
-        let broker = broker.to_string();
-        vitals(&broker, node, now);
-        gauge!(ALLOWED, "broker" => broker.clone()).set(node.bytes_per_second(now) as f64);
-        gauge!(SHARE, "broker" => broker.clone()).set(node.share(now));
-        let queue = node.status.as_ref().map_or(0, |status| status.said.queue_depth);
-        gauge!(SOURCE_QUEUE, "broker" => broker).set(queue as f64);
+        of_node(&broker.to_string(), node, now);
     }
 }
 
-fn vitals(broker: &str, node: &Node, now: Duration) {
+fn of_node(broker: &str, node: &Node, now: Duration) {
     let said = node.fresh(now);
     let word = said.map_or("", |said| said.state.as_str());
     for state in evenkeel_throttle::State::ALL.map(evenkeel_throttle::State::as_str) {
@@ -209,8 +216,11 @@ fn vitals(broker: &str, node: &Node, now: Duration) {
     let set = |name: &'static str, value: f64| {
         gauge!(name, "broker" => broker.to_owned()).set(value);
     };
-    set(FLOOR, node.vitals.at_floor(now).as_secs_f64());
-    set(OUT_OF_CAPACITY, f64::from(u8::from(node.vitals.is_out_of_capacity(now))));
+    set(ALLOWED, node.bytes_per_second(now) as f64);
+    set(SHARE, node.share(now));
+    set(SOURCE_QUEUE, said.map_or(0.0, |said| said.queue_depth as f64));
+    set(FLOOR, node.at_floor(now).as_secs_f64());
+    set(OUT_OF_CAPACITY, f64::from(u8::from(node.is_out_of_capacity(now))));
     set(P99_RATIO, node.vitals.ratio(now).unwrap_or(0.0));
     set(MAINTENANCE, said.map_or(0.0, |said| said.maintenance_backlog_bytes as f64));
 }

@@ -89,7 +89,10 @@ impl Node {
 
     /// Takes the agent's word of the last second. `repairing` while a repair copy runs at it.
     pub fn hear(&mut self, now: Duration, said: NodeStatus, repairing: bool) {
-        self.vitals.observe(now, &said.state, said.p99_ms, self.target_p99_ms, repairing);
+        if self.fresh(now).is_none() {
+            self.vitals.leave_floor();
+        }
+        self.vitals.observe(now, &said, self.target_p99_ms, repairing);
         let add = |sum: &mut u64, more| *sum = sum.saturating_add(more);
         add(&mut self.sums.expired_grant_bytes, said.expired_grant_bytes);
         add(&mut self.sums.requests_shed, said.requests_shed);
@@ -124,10 +127,27 @@ impl Node {
             (Some(cap), _) if cap < uncapped => "operator",
             (_, Some(said)) => match said.state.as_str() {
                 "cutting" | "floor" => "latency",
+                _ if self.is_spent(said) => "latency",
                 other => other,
             },
             (_, None) => "start",
         }
+    }
+
+    fn is_spent(&self, said: &NodeStatus) -> bool {
+        let target = self.target_p99_ms;
+        target.is_some_and(|ms| evenkeel_throttle::is_spent(said.share, said.p99_ms, ms))
+    }
+
+    /// For how long its copies have had their least share with its requests too slow; no time while
+    /// its agent is silent.
+    pub fn at_floor(&self, now: Duration) -> Duration {
+        self.fresh(now).map_or(Duration::ZERO, |_| self.vitals.at_floor(now))
+    }
+
+    /// Whether copies cannot take less and requests are still too slow.
+    pub fn is_out_of_capacity(&self, now: Duration) -> bool {
+        self.fresh(now).is_some() && self.vitals.is_out_of_capacity(now)
     }
 
     /// What the agent said, unless that is too long ago.
@@ -198,5 +218,29 @@ mod tests {
         node.status = status(1, 0.5, "ceiling");
         let expected = "10.0 MB/s, operator's cap of 10.0 MB/s; controller ceiling";
         assert_eq!(node.reason(at(1)), expected);
+    }
+
+    #[test]
+    fn an_agent_that_is_silent_or_begins_anew_is_not_at_its_floor() {
+        let at = Duration::from_secs;
+        let mut node = Node::new(1000, at(0));
+        let hello = Hello { target_p99_ms: 100.0, ..Hello::default() };
+        node.greet(1, &hello);
+        let slow = || NodeStatus {
+            share: 0.05,
+            state: "holding".to_owned(),
+            p99_ms: Some(200.0),
+            ..NodeStatus::default()
+        };
+        (0..=70).for_each(|second| node.hear(at(second), slow(), false));
+        assert_eq!((node.at_floor(at(70)), node.is_out_of_capacity(at(70))), (at(70), true));
+        assert_eq!(node.owner(at(70)), "latency", "it holds because requests are slow");
+        assert_eq!((node.at_floor(at(75)), node.is_out_of_capacity(at(75))), (at(0), false));
+        node.hear(at(90), slow(), false);
+        assert_eq!(node.at_floor(at(91)), at(1), "the silence does not count");
+        node.greet(2, &hello);
+        assert_eq!(node.at_floor(at(92)), at(0));
+        node.hear(at(92), slow(), false);
+        assert_eq!(node.at_floor(at(92)), at(0), "another session begins anew");
     }
 }

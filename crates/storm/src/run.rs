@@ -260,8 +260,9 @@ impl<'a> Run<'a> {
             sample.queue = sample.queue.max(depth);
             sample.worst_p99_ms = sample.worst_p99_ms.max(host.p99_ms.unwrap_or(0.0));
             sample.at_floor += usize::from(host.state == State::Floor);
-            let over = host.p99_ms.is_some_and(|p99| p99 > self.settings.controls.target_ms);
-            self.notes.seen(node, host.share(), host.state, over);
+            let target_ms = self.settings.controls.target_ms;
+            let spent = evenkeel_throttle::is_spent(host.share(), host.p99_ms, target_ms);
+            self.notes.seen(node, host.share(), host.state, spent);
             let status = NodeStatus {
                 p99_ms: host.p99_ms,
                 queue_depth: depth as u64,

@@ -37,15 +37,13 @@ impl Notes {
         Self { shares: vec![Vec::new(); nodes], floors: vec![0; nodes], ..Self::default() }
     }
 
-    /// A node's law stands so.
-    pub(crate) fn seen(&mut self, node: usize, share: f64, state: State, over: bool) {
+    /// A node's law stands so; `spent` if its copies cannot take less and its requests are too slow.
+    pub(crate) fn seen(&mut self, node: usize, share: f64, state: State, spent: bool) {
         self.shares[node].push(Some(share));
         if let Some(at) = State::ALL.iter().position(|s| *s == state) {
             self.states[at] += 1;
         }
-        // At the floor a law also holds, while it collects samples.
-        let low = share <= evenkeel_throttle::MIN_SHARE * 1.001;
-        self.floors[node] = if low && over { self.floors[node] + 1 } else { 0 };
+        self.floors[node] = if spent { self.floors[node] + 1 } else { 0 };
         self.longest_floor = self.longest_floor.max(self.floors[node]);
     }
 }

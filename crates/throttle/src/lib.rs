@@ -86,6 +86,13 @@ impl State {
     }
 }
 
+/// Whether copies have the least share there is and requests are too slow all the same. The state
+/// alone does not tell: a law at its floor mostly holds, while it collects samples for another cut.
+pub fn is_spent(share: f64, p99_ms: Option<f64>, target_ms: f64) -> bool {
+    // A share that was a logarithm is not exact.
+    share <= MIN_SHARE * 1.001 && p99_ms.is_some_and(|p99| p99 > target_ms)
+}
+
 /// A target that latency cannot be held to.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("target_ms: '{0}' is not valid: expected a finite number above 0")]

@@ -46,7 +46,7 @@ impl Engine {
     /// Where balance has to wait: at the ends of repairs that run or could run, and where requests
     /// are too slow as it is. A repair that nobody could serve now holds nothing up.
     fn balance_holds(&self, now: Duration) -> BTreeMap<BrokerId, Hold> {
-        let spent = self.nodes.iter().filter(|(_, node)| node.vitals.is_out_of_capacity(now));
+        let spent = self.nodes.iter().filter(|(_, node)| node.is_out_of_capacity(now));
         let mut holds: BTreeMap<BrokerId, Hold> =
             spent.map(|(broker, _)| (broker.clone(), Hold::OutOfCapacity)).collect();
         for (shard, copy) in &self.copies {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use evenkeel_proto::migrations::NodeStatus;
+
 /// Weight of the newest second in the usual p99: about its last half minute.
 const USUAL: f64 = 0.05;
 
@@ -30,32 +32,36 @@ impl Vitals {
     pub fn observe(
         &mut self,
         now: Duration,
-        state: &str,
-        p99_ms: Option<f64>,
+        said: &NodeStatus,
         target_ms: Option<f64>,
         repairing: bool,
     ) {
         if repairing {
             self.wake_until = Some(now + WAKE);
         }
-        let p99_ms = p99_ms.filter(|p99| p99.is_finite() && *p99 >= 0.0);
+        let p99_ms = said.p99_ms.filter(|p99| p99.is_finite() && *p99 >= 0.0);
         if self.is_in_wake(now) {
             blend(&mut self.present_ms, p99_ms, PRESENT);
         } else {
             self.present_ms = None;
             blend(&mut self.usual_ms, p99_ms, USUAL);
         }
-        // The controller says floor only when latency is too high; its target is told by newer
-        // agents, and with it the two are compared.
-        let too_slow = match (p99_ms, target_ms) {
-            (Some(p99), Some(target)) => p99 > target,
-            _ => true,
+        // The target is told by newer agents. Where there is nothing to compare, the controller's
+        // word stands: it says floor only when requests are too slow, or too many wait.
+        let spent = match target_ms.filter(|_| p99_ms.is_some()) {
+            Some(target) => evenkeel_throttle::is_spent(said.share, p99_ms, target),
+            None => said.state == "floor",
         };
-        if state == "floor" && too_slow {
+        if spent {
             self.floor_since.get_or_insert(now);
         } else {
             self.floor_since = None;
         }
+    }
+
+    /// Nothing was heard of it for a while: what it says next is no continuation.
+    pub fn leave_floor(&mut self) {
+        self.floor_since = None;
     }
 
     /// Whether a repair runs at it or ended less than [`WAKE`] ago.
@@ -93,32 +99,39 @@ fn blend(smoothed: &mut Option<f64>, sample: Option<f64>, weight: f64) {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_throttle::Sample;
+
     use super::*;
 
     const fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
+    fn said(state: &str, p99_ms: Option<f64>) -> NodeStatus {
+        let share = if state == "floor" { 0.05 } else { 0.2 };
+        NodeStatus { share, state: state.to_owned(), p99_ms, ..NodeStatus::default() }
+    }
+
     #[test]
     fn the_ratio_is_told_from_the_first_repair_to_a_minute_after_the_last() {
         let mut vitals = Vitals::default();
         for second in 0..60 {
-            vitals.observe(at(second), "holding", Some(20.0), Some(100.0), false);
+            vitals.observe(at(second), &said("holding", Some(20.0)), Some(100.0), false);
         }
         assert_eq!((vitals.usual_ms(), vitals.ratio(at(59))), (Some(20.0), None));
-        vitals.observe(at(60), "cutting", Some(30.0), Some(100.0), true);
+        vitals.observe(at(60), &said("cutting", Some(30.0)), Some(100.0), true);
         assert_eq!(vitals.ratio(at(60)), Some(1.5));
         for second in 61..100 {
-            vitals.observe(at(second), "cutting", Some(50.0), Some(100.0), second < 70);
+            vitals.observe(at(second), &said("cutting", Some(50.0)), Some(100.0), second < 70);
         }
         let ratio = vitals.ratio(at(99)).unwrap();
         assert!((ratio - 2.5).abs() < 0.01, "{ratio}");
         assert_eq!(vitals.usual_ms(), Some(20.0), "it does not learn from a repair");
-        vitals.observe(at(129), "holding", Some(20.0), Some(100.0), false);
+        vitals.observe(at(129), &said("holding", Some(20.0)), Some(100.0), false);
         assert_eq!(vitals.ratio(at(129)), None);
-        vitals.observe(at(130), "no_data", None, Some(100.0), true);
+        vitals.observe(at(130), &said("no_data", None), Some(100.0), true);
         assert_eq!(vitals.ratio(at(130)), None, "nothing is known of the present");
-        vitals.observe(at(131), "no_data", Some(f64::NAN), Some(100.0), true);
+        vitals.observe(at(131), &said("no_data", Some(f64::NAN)), Some(100.0), true);
         assert_eq!(vitals.ratio(at(131)), None);
     }
 
@@ -126,7 +139,7 @@ mod tests {
     fn a_minute_at_the_floor_with_slow_requests_is_out_of_capacity() {
         let mut vitals = Vitals::default();
         let mut floor = |second, p99| {
-            vitals.observe(at(second), "floor", p99, Some(100.0), true);
+            vitals.observe(at(second), &said("floor", p99), Some(100.0), true);
             vitals.is_out_of_capacity(at(second))
         };
         assert!(!floor(0, Some(150.0)) && !floor(59, Some(150.0)));
@@ -134,7 +147,29 @@ mod tests {
         assert!(!floor(62, Some(90.0)), "its requests are fast enough");
         assert!(!floor(63, Some(150.0)));
         assert_eq!(vitals.at_floor(at(70)), at(7));
-        vitals.observe(at(71), "raising", Some(10.0), None, true);
+        vitals.observe(at(71), &said("raising", Some(10.0)), None, true);
         assert_eq!(vitals.at_floor(at(80)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_steady_law_at_its_floor_is_out_of_capacity_after_a_minute_of_slow_requests() {
+        let mut law = evenkeel_throttle::Steady::new(100.0).unwrap();
+        let mut vitals = Vitals::default();
+        let mut second = |n: u64, p99_ms: f64| {
+            let p99_ms = Some(p99_ms);
+            let at_ms = n * 1000;
+            let sample = Sample { at_ms, p99_ms, requests: 1000, queue: None, used: 1.0 };
+            let state = law.observe(sample).as_str().to_owned();
+            let said = NodeStatus { share: law.share(), state, p99_ms, ..NodeStatus::default() };
+            vitals.observe(at(n), &said, Some(100.0), true);
+            (said.state, vitals.is_out_of_capacity(at(n)))
+        };
+        let seen: Vec<(String, bool)> = (0..110).map(|n| second(n, 150.0)).collect();
+        let since = seen.iter().position(|(state, _)| state == "floor").unwrap();
+        assert!(seen[since..].iter().any(|(state, _)| state == "holding"), "{seen:?}");
+        let first = seen.iter().position(|(_, out)| *out).unwrap();
+        assert!((60..100).contains(&first), "{first}: {seen:?}");
+        assert!(seen[first..].iter().all(|(_, out)| *out), "{seen:?}");
+        assert!(!second(110, 90.0).1);
     }
 }

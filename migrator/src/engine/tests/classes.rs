@@ -1,5 +1,7 @@
 //! Order, reservation, pre-emption and fairness as whole rounds show them.
 
+use evenkeel_throttle::Sample;
+
 use super::*;
 
 const ONE: Slots = Slots { cluster: 8, per_node: 1 };
@@ -132,12 +134,17 @@ fn a_node_out_of_capacity_takes_part_in_no_balance_and_says_so() {
     rig.stage(1, "b3", MoveReason::Drain);
     rig.see();
     rig.open("b3");
-    for second in 0..62 {
+    // A law on a node that stays too slow whatever copies take.
+    let mut law = evenkeel_throttle::Steady::new(100.0).unwrap();
+    for second in 0..75 {
         rig.progress("b3", 0, 1, ("running", second, 1 << 30));
+        let p99_ms = Some(250.0);
+        let at_ms = second * 1000;
+        let state = law.observe(Sample { at_ms, p99_ms, requests: 1000, queue: None, used: 1.0 });
         let status = NodeStatus {
-            share: 0.05,
-            state: "floor".to_owned(),
-            p99_ms: Some(250.0),
+            share: law.share(),
+            state: state.as_str().to_owned(),
+            p99_ms,
             ..NodeStatus::default()
         };
         rig.tell(Event::Status { broker: id("b3"), session: 0, status });
@@ -149,6 +156,13 @@ fn a_node_out_of_capacity_takes_part_in_no_balance_and_says_so() {
     let limit = limits.iter().find(|limit| limit.broker == "b3").unwrap();
     assert!(limit.out_of_capacity && limit.floor_seconds >= 60, "{limit:?}");
     assert_eq!(limit.reason, "0.4 MB/s, latency");
+    // An agent that has gone holds nothing up.
+    rig.at += Duration::from_secs(10);
+    rig.round();
+    let limits = rig.engine.limits(rig.at);
+    let limit = limits.iter().find(|limit| limit.broker == "b3").unwrap();
+    assert_eq!((limit.out_of_capacity, limit.floor_seconds, limit.p99_ms), (false, 0, None));
+    assert_ne!(rig.copy(0).limited_by, "b3 is out of capacity");
 }
 
 #[test]

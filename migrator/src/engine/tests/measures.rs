@@ -69,5 +69,28 @@ fn states_ratios_queues_and_credits_are_what_a_scraper_reads() {
         let most = 400_000.0 * 71.0;
         assert!((0.97 * most..=most).contains(&granted), "{granted} of {most}");
         assert!(text.contains("evenkeel_migrator_first_grant_seconds "), "{text}");
+        // A broker that has left, and then a leadership that is over.
+        rig.tell(Event::Closed { broker: id("b3"), session: 0 });
+        rig.world.brokers.remove(&id("b3"));
+        rig.see();
+        rig.round();
+        for line in [
+            "evenkeel_copy_node_out_of_capacity{broker=\"b3\"} 0",
+            "evenkeel_copy_node_share_ratio{broker=\"b3\"} 0",
+            "evenkeel_copy_source_queue_requests{broker=\"b3\"} 0",
+            "evenkeel_copy_allowed_bytes_per_second{broker=\"b3\"} 0",
+            "evenkeel_copy_allowed_bytes_per_second{broker=\"b2\"} 1600000",
+        ] {
+            has(line);
+        }
+        let Rig { engine, .. } = rig;
+        engine.retire();
+        crate::metrics::leading(false);
+        let text = told();
+        let gauges = text.lines().filter(|l| l.starts_with("evenkeel_"));
+        let left: Vec<&str> = gauges
+            .filter(|l| !l.contains("_total") && !l.contains("_seconds_") && !l.ends_with(" 0"))
+            .collect();
+        assert!(left.iter().all(|l| l.contains("quantile") || l.contains("_bucket")), "{left:?}");
     });
 }

@@ -1,6 +1,7 @@
 //! One copy as it runs: what was ordered, granted and verified.
 
 mod pace;
+mod state;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,9 +11,13 @@ use evenkeel_proto::migrations::CopyProgress;
 
 use crate::jobs::Job;
 pub use pace::{Pace, Span};
+pub use state::State;
 
 /// So much is always worth granting: the tail of a copy and its first bytes.
 const LEAST_WANTED: u64 = 256 * 1024;
+
+/// While nothing is left the data is compared; one chunk finds out whether something came meanwhile.
+const CHUNK: u64 = 64 * 1024;
 
 /// A copy that does not use what it is granted is granted so many times its rate: it may grow.
 const GROWTH: f64 = 1.5;
@@ -30,41 +35,6 @@ const LIVELY: Duration = Duration::from_secs(5);
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(30);
 
-/// What a copy does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// It was not ordered yet.
-    Queued,
-    /// It has a slot.
-    Running,
-    /// It lost its slot and resumes where it was.
-    Paused,
-    /// An operator's pause holds it where it is.
-    Held,
-    /// The destination is level; the leader's own stream ships what comes.
-    Level,
-    /// The last try failed; another follows.
-    Failed,
-}
-
-impl State {
-    /// Every state.
-    pub const ALL: [Self; 6] =
-        [Self::Queued, Self::Running, Self::Paused, Self::Held, Self::Level, Self::Failed];
-
-    /// The word used in metrics and output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Held => "held",
-            Self::Level => "level",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// An order that an agent was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ordered {
@@ -74,6 +44,8 @@ pub struct Ordered {
     pub source: BrokerId,
     /// In which session.
     pub session: u64,
+    /// Of which class.
+    pub class: CopyClass,
 }
 
 /// One copy.
@@ -111,6 +83,10 @@ pub struct Copy {
     pub last_byte: Duration,
     /// Since when it could have had a byte and had none.
     idle_since: Option<Duration>,
+    /// Since when it has waited for a slot or for a byte.
+    waiting_since: Duration,
+    /// When its destination last spoke of it.
+    heard: Option<Duration>,
     /// It waited too long once; that holds until it ends.
     overdue: bool,
     /// It stands still because others go first or an operator holds it.
@@ -161,6 +137,8 @@ impl Copy {
             last_failure: String::new(),
             last_byte: now,
             idle_since: None,
+            waiting_since: now,
+            heard: None,
             overdue: false,
             waits: true,
             place: 0,
@@ -182,7 +160,7 @@ impl Copy {
 
     /// Bytes in all, as far as known; never less than what is done.
     pub fn total(&self) -> u64 {
-        self.done + self.remaining().unwrap_or(0)
+        self.done.saturating_add(self.remaining().unwrap_or(0))
     }
 
     /// Whether it may have a slot now.
@@ -192,10 +170,14 @@ impl Copy {
     }
 
     /// Notes a drain that has waited too long for a slot or for bytes. Once noted it keeps its part
-    /// until it ends, or it would starve minute by minute.
+    /// until it ends, or it would starve minute by minute. Under a pause, after a failure and while
+    /// it is compared it waits for neither.
     pub fn note_wait(&mut self, now: Duration) {
-        let waits = !matches!(self.state, State::Level | State::Held);
-        self.overdue |= waits && now.saturating_sub(self.last_byte) >= PATIENCE;
+        let compared = self.remaining == Some(0) && self.has_credit();
+        if compared || !self.wants_slot(now) {
+            self.waiting_since = now;
+        }
+        self.overdue |= now.saturating_sub(self.waiting_since) >= PATIENCE;
     }
 
     /// Whether a part of both ends is kept for it.
@@ -242,19 +224,23 @@ impl Copy {
     pub fn progressed(&mut self, now: Duration, progress: &CopyProgress) -> u64 {
         if progress.bytes_verified < self.counted {
             // It counts from the start of its present try; what came before is kept.
-            self.counted_before += self.counted;
+            self.counted_before = self.counted_before.saturating_add(self.counted);
             self.counted = 0;
         }
         let more = progress.bytes_verified - self.counted;
         self.counted = progress.bytes_verified;
-        self.done = self.counted_before + self.counted;
+        self.done = self.counted_before.saturating_add(self.counted);
         self.remaining = Some(progress.bytes_remaining);
+        self.heard = Some(now);
         self.pace.measure(now, self.done);
         self.backed_up = progress.state == "running" && progress.credit_left > self.last_grant;
         if more > 0 {
             self.failures = 0;
             self.failed = None;
             self.last_byte = now;
+            self.waiting_since = now;
+        }
+        if more > 0 || progress.bytes_remaining == 0 {
             self.idle_since = None;
         }
         match progress.state.as_str() {
@@ -309,7 +295,11 @@ impl Copy {
         } else {
             u64::MAX
         };
-        let left = self.remaining().map_or(u64::MAX, |left| left.max(LEAST_WANTED));
+        let left = match self.remaining() {
+            None => u64::MAX,
+            Some(0) => CHUNK,
+            Some(left) => left.max(LEAST_WANTED),
+        };
         let held: u64 = self.outstanding.iter().map(|(_, bytes)| bytes).sum();
         usable.min(left.saturating_sub(held))
     }
@@ -334,7 +324,8 @@ impl Copy {
     }
 
     /// The record to write, if it is time: at once when its state, class or source changes, else
-    /// when its numbers have changed and the last write is `every` ago.
+    /// when its numbers have changed and the last write is `every` ago. A comparison changes no
+    /// number and gets on as long as its destination speaks; each step of it has a limit there.
     pub fn due_record(
         &mut self,
         now: Duration,
@@ -348,11 +339,14 @@ impl Copy {
             source: self.source.clone(),
             numbers: (self.done, self.waits),
         };
+        let compares = self.state == State::Running
+            && self.remaining == Some(0)
+            && self.heard.is_some_and(|at| now.saturating_sub(at) < LIVELY);
         let due = self.written.as_ref().is_none_or(|last| {
             let old = now.saturating_sub(last.at) >= every;
             let as_last = Written { at: last.at, ..next.clone() };
             let same = Written { numbers: last.numbers, ..as_last.clone() } == *last;
-            !same || as_last != *last && old
+            !same || (compares || as_last != *last) && old
         });
         if !due {
             return None;

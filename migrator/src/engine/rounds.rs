@@ -214,7 +214,9 @@ fn order(copy: &mut Copy, world: &World, nodes: &BTreeMap<BrokerId, Node>) -> Op
     let session = nodes.get(&copy.job.destination)?.session?;
     let source = copy.source.clone()?;
     let generation = copy.job.generation;
-    let wanted = Ordered { generation, source: source.clone(), session };
+    // An agent that runs the copy takes the class and goes on.
+    let class = copy.job.class;
+    let wanted = Ordered { generation, source: source.clone(), session, class };
     if copy.ordered.as_ref() == Some(&wanted) {
         return None;
     }
@@ -223,7 +225,7 @@ fn order(copy: &mut Copy, world: &World, nodes: &BTreeMap<BrokerId, Node>) -> Op
     let order = CopyOrder {
         shard: copy.job.shard.to_string(),
         generation,
-        class: copy.job.class.as_str().to_owned(),
+        class: class.as_str().to_owned(),
         source: source.to_string(),
         source_address,
         token: copy.job.token,

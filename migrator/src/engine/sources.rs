@@ -35,7 +35,7 @@ impl Engine {
             copy.source = best;
             copy.source_since = now;
             if let Some(source) = &copy.source {
-                *queued.entry(source.clone()).or_insert(0) += copy.remaining().unwrap_or(0);
+                add(&mut queued, source, copy);
             }
         }
     }
@@ -65,11 +65,17 @@ impl Engine {
         let copies = self.copies.values().filter(|copy| copy.state != State::Level);
         for copy in copies.filter(|copy| except.is_none_or(|e| e.job.shard != copy.job.shard)) {
             if let Some(source) = &copy.source {
-                *queued.entry(source.clone()).or_insert(0) += copy.remaining().unwrap_or(0);
+                add(&mut queued, source, copy);
             }
         }
         queued
     }
+}
+
+/// What is left is an agent's word, and may be anything.
+fn add(queued: &mut BTreeMap<BrokerId, u64>, source: &BrokerId, copy: &Copy) {
+    let sum = queued.entry(source.clone()).or_insert(0);
+    *sum = sum.saturating_add(copy.remaining().unwrap_or(0));
 }
 
 /// Whether it failed last, its group, and nanoseconds until it would be through.
@@ -113,7 +119,8 @@ fn ranked<'a>(
     let failed = copy.failed.as_ref().and_then(|(source, _)| source.as_ref());
     let leader_at = copy.job.sources.iter().position(|b| leader == Some(b));
     let expected_nanos = |source: &BrokerId| {
-        let bytes = queued.get(source).copied().unwrap_or(0) + copy.remaining().unwrap_or(0);
+        let bytes = queued.get(source).copied().unwrap_or(0);
+        let bytes = bytes.saturating_add(copy.remaining().unwrap_or(0));
         // While sizes are not known the faster one is still the better one.
         let bytes = bytes.saturating_add(LEAST_EXPECTED);
         let rate = nodes.get(source).map_or(0, |node| node.bytes_per_second(now)).max(1);

@@ -45,13 +45,16 @@ fn a_class_rises_where_the_copy_is_when_another_replica_is_lost_and_falls_back()
     rig.world.brokers.get_mut(&id("b2")).unwrap().address = Some("h2:1".to_owned());
     rig.see();
     let lines = rig.round();
-    assert!(!lines.iter().any(|line| line.contains("order")), "{lines:?}");
+    // Its agent is told the class as well, and only once.
+    assert_eq!(lines[0], "0 <- order stream/d/s/0 g3 under_replicated from b1 at h1:1 token 66");
     assert_eq!(rig.copy(0).class, "under_replicated");
     assert!(Rig::granted(&lines, 0) > 0);
+    let lines = rig.round();
+    assert!(!lines.iter().any(|line| line.contains("order")), "{lines:?}");
 }
 
 #[test]
-fn a_running_copy_that_rises_needs_no_order_and_takes_the_lead_at_once() {
+fn a_running_copy_that_rises_takes_the_lead_at_once() {
     let mut rig = Rig::new(SLOTS);
     rig.restore(0, &["b2"], "b3");
     rig.restore(1, &["b4"], "b3");

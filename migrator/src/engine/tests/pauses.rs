@@ -66,6 +66,7 @@ fn a_pause_of_a_class_stops_its_grants_and_orders_and_keeps_what_is_there() {
     assert!(Rig::granted(&lines, 0) > 0, "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("order stream/d/s/0")), "it has its order");
     assert_eq!((rig.copy(0).state.as_str(), rig.copy(0).bytes_done), ("running", 5_000));
+    assert!(!rig.copy(0).reserved, "a pause of more than a minute is no wait");
 }
 
 #[test]

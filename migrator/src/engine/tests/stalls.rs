@@ -67,6 +67,9 @@ fn verification_starvation_and_silence_are_no_stalls() {
         rig.progress("b3", 0, 0, ("running", 200, 0));
         assert!(orders(rig.round()).is_empty(), "what is left is to verify it");
     }
+    // What came to light meanwhile has its own time.
+    rig.progress("b3", 0, 0, ("running", 200, 70_000));
+    assert!(orders(rig.round()).is_empty());
     let mut rig = drain();
     rig.world.limits.insert(id("b2"), 0);
     rig.see();
@@ -75,6 +78,62 @@ fn verification_starvation_and_silence_are_no_stalls() {
     rig.tell(Event::Closed { broker: id("b3"), session: 0 });
     let lines: Vec<String> = (0..200).flat_map(|_| rig.round()).collect();
     assert!(orders(lines).is_empty(), "nobody is there to be asked");
+}
+
+#[test]
+fn a_comparison_takes_a_chunk_at_most_and_its_record_is_kept_while_its_agent_speaks() {
+    let mut rig = drain();
+    rig.progress("b3", 0, 0, ("running", 200, 0));
+    // What was granted before runs out.
+    (0..4).for_each(|_| drop(rig.round()));
+    let compare = |rig: &mut Rig, speaks: bool| {
+        let (mut granted, mut written) = (0, 0);
+        for _ in 0..480 {
+            if speaks {
+                rig.progress("b3", 0, 0, ("running", 200, 0));
+            }
+            let lines = rig.round();
+            granted += Rig::granted(&lines, 0);
+            written += lines.iter().filter(|line| line.starts_with("write")).count();
+        }
+        (granted, written)
+    };
+    let (granted, written) = compare(&mut rig, true);
+    assert!((1..=240 * 65_536).contains(&granted), "{granted}: a chunk each two rounds");
+    assert!((23..=25).contains(&written), "{written} in two minutes");
+    assert!(!rig.copy(0).reserved, "it waits for nothing");
+    let (_, written) = compare(&mut rig, false);
+    assert!(written <= 2, "{written} of an agent that says nothing");
+}
+
+#[test]
+fn the_pause_after_a_failure_is_no_wait() {
+    let mut rig = drain();
+    for _ in 0..70 {
+        rig.progress("b3", 0, 0, ("failed", 100, 50_000_000));
+        (0..5).for_each(|_| drop(rig.round()));
+        rig.progress("b3", 0, 0, ("running", 100, 50_000_000));
+    }
+    assert!(rig.copy(0).failures >= 5 && !rig.copy(0).reserved);
+    rig.world.limits.insert(id("b3"), 0);
+    rig.see();
+    // The last pause after a failure takes up to half a minute of it.
+    seconds(&mut rig, 95);
+    assert!(rig.copy(0).reserved, "without a byte for a minute");
+}
+
+#[test]
+fn an_agent_that_says_impossible_numbers_breaks_no_sum() {
+    let mut rig = drain();
+    rig.stage(1, "b3", MoveReason::Drain);
+    rig.see();
+    for verified in [u64::MAX, 0, u64::MAX, 5] {
+        for number in [0, 1] {
+            rig.progress("b3", 0, number, ("running", verified, u64::MAX));
+        }
+        rig.round();
+    }
+    assert_eq!((rig.copy(0).bytes_done, rig.copy(0).bytes_total), (u64::MAX, u64::MAX));
 }
 
 #[test]

@@ -134,6 +134,44 @@ async fn to_its_end(line: &mut Line) -> CopyProgress {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_has_just_started_does_not_call_a_part_the_whole() {
+    let (cluster, mut agents, mut order) = with_a_joiner().await;
+    let (mut sessions, _stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    line.tell(Down::Order(order.clone())).await;
+    line.progress(|p| p.state == "running").await;
+    line.grant(2, 400_000).await;
+    line.progress(|p| p.bytes_verified >= 400_000).await;
+    agents.drain(..2).for_each(support::Running::kill);
+    for broker in ["b1", "b2"] {
+        let key = cluster.keys.registration(&id(broker));
+        cluster.until("registrations to go", |get| get(&key).is_none().then_some(())).await;
+    }
+    // Without its leader a follower does not know what is committed.
+    agents.push(cluster.run(cluster.config("b2")));
+    order.source_address = cluster.registered("b2").await.address;
+    line.tell(Down::Order(order.clone())).await;
+    line.grant(2, 500_000).await;
+    let told =
+        |p: &CopyProgress| p.state == "level" || p.detail.contains("known to be committed here");
+    let refused = line.progress(told).await;
+    assert_ne!(refused.state, "level", "{refused:?}");
+    agents.push(cluster.run(cluster.config("b1")));
+    cluster.serving("b1", &shard(0), 2).await;
+    let ended = loop {
+        line.tell(Down::Order(order.clone())).await;
+        line.grant(2, 500_000).await;
+        let progress = line.progress(|_| true).await;
+        if progress.state == "level" {
+            break progress;
+        }
+    };
+    assert!(ended.durable_offset >= RECORDS - 1000, "{ended:?}");
+    let caught_up = |r: &evenkeel_model::ShardReport| r.generation == 2 && r.caught_up;
+    cluster.report("b3", &shard(0), "caught up", caught_up).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_chunk_is_fetched_again_and_nothing_else() {
     let (cluster, _agents, mut order) = with_a_joiner().await;
     let (mut sessions, _stop) = migrator(&cluster, 5).await;

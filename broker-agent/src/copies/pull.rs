@@ -128,6 +128,8 @@ struct Pull {
     bytes_remaining: u64,
     /// The source's committed end when it last spoke.
     committed: u64,
+    /// Up to here copies brought something, as far as is known.
+    copied_to: u64,
 }
 
 /// Makes one copy; ends when it is level, or has failed for good.
@@ -145,6 +147,7 @@ pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<
         bytes: 0,
         bytes_remaining: 0,
         committed: 0,
+        copied_to: 0,
     };
     pull.run().await;
 }
@@ -232,6 +235,7 @@ impl Pull {
             // What an earlier try brought is compared as well.
             let CopyPosition { end_offset, copied_from, .. } = self.position;
             self.verify_from = copied_from.unwrap_or(end_offset);
+            self.copied_to = copied_from.map_or(0, |_| end_offset);
         }
         let channel = self.to.network.bulk_channel(&self.order.source_address);
         let mut client = ShardCopyClient::new(channel).max_decoding_message_size(MESSAGE_MAX_BYTES);
@@ -350,6 +354,7 @@ impl Pull {
             let append =
                 self.to.host.copy_append(shard, *generation, chunk.first_offset, chunk.frames);
             self.position = append.await?;
+            self.copied_to = self.copied_to.max(chunk.end_offset);
             self.ledger.received(bytes);
             self.presence.moves();
             self.bytes += bytes;
@@ -370,6 +375,9 @@ impl Pull {
     async fn verify(&mut self, client: ShardCopyClient<Channel>) -> Result<(), Failed> {
         // What came from the leader beyond that was checked record by record.
         let (from, to) = (self.verify_from, self.position.end_offset.min(self.committed));
+        if to < self.copied_to.min(self.position.end_offset) {
+            return Err(Failed::Source(format!("it knows {to} records, fewer than it sent")));
+        }
         if from < to {
             self.compare(client, from, to).await?;
         }

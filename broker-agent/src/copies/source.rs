@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_model::{CopyClass, Generation, ShardKey};
@@ -10,19 +11,22 @@ use evenkeel_proto::copy::shard_copy_server::{ShardCopy, ShardCopyServer};
 use evenkeel_proto::copy::{Chunk, DigestRequest, DigestResponse, Open, PullRequest};
 use evenkeel_proto::refusal::{Reason, refuse, refuse_with};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::bucket::Bucket;
 use super::chunk::{Standing, seal};
-use crate::host::{ShardError, ShardHost};
+use crate::host::{ShardError, ShardHost, ShardStatus};
 use crate::maintenance::admission::{Admission, Presence};
 use crate::metrics;
 
 /// Larger chunks hurt the tail latency of other requests at the same rate.
 pub const CHUNK_BYTES: usize = 64 << 10;
 const CHUNK_MIN_BYTES: usize = 4 << 10;
+
+/// For a source to learn that what the destination has is committed.
+const LEARN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Chunks on their way to the transport.
 const CHUNKS_AHEAD: usize = 2;
@@ -117,8 +121,7 @@ impl Sending {
             if asking.ended {
                 return Ok(None);
             }
-            let replica = self.host.watch(&self.shard).ok_or(ShardError::NotHeld)?;
-            let committed = replica.borrow().committed;
+            let committed = self.committed().await?;
             if self.position >= committed && self.start_generation == 0 {
                 let standing = Standing { committed, bytes_remaining: 0 };
                 return Ok(Some(seal(self.position, self.position, Bytes::new(), standing)));
@@ -135,6 +138,20 @@ impl Sending {
                 () = presence.stands_still() => {}
             }
         }
+    }
+
+    /// The committed end. A follower that has just started does not know it yet, and a destination
+    /// that its leader feeds may be ahead for a moment: neither is a copy that is level.
+    async fn committed(&self) -> Result<u64, ShardError> {
+        let mut replica = self.host.watch(&self.shard).ok_or(ShardError::NotHeld)?;
+        let knows = |status: &ShardStatus| {
+            status.committed >= self.position && (status.committed > 0 || status.log_end == 0)
+        };
+        if let Ok(known) = timeout(LEARN_LIMIT, replica.wait_for(knows)).await {
+            return known.map(|status| status.committed).map_err(|_| ShardError::NotHeld);
+        }
+        let committed = replica.borrow().committed;
+        Err(ShardError::Behind(committed))
     }
 
     async fn read(&mut self) -> Result<Chunk, ShardError> {
@@ -163,6 +180,7 @@ fn status_of(shard: &ShardKey, error: &ShardError) -> Status {
             let metadata = metadata.each_ref().map(|(k, v)| (*k, v.as_str()));
             ("diverged", refuse_with(Reason::Conflict, detail, &metadata))
         }
+        ShardError::Behind(_) => ("behind", refuse(Reason::ShardUnavailable, detail)),
         ShardError::BadFrames(_) | ShardError::Storage(_) | ShardError::TakesNoCopy => {
             ("storage", refuse(Reason::ShardUnavailable, detail))
         }

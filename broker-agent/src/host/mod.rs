@@ -153,6 +153,9 @@ pub enum ShardError {
     /// The destination's log and the source's are not the same up to the start offset.
     #[error("the copy diverges from its source before offset {0}")]
     Diverged(u64),
+    /// A source knows fewer records to be committed than the destination has, as after a restart.
+    #[error("only {0} records are known to be committed here, fewer than are copied already")]
+    Behind(u64),
     /// A copy came to a replica that is no learner, or that its leader feeds already.
     #[error("this replica takes no copy: it is no learner, or its leader feeds it already")]
     TakesNoCopy,

@@ -3,7 +3,7 @@
 mod pace;
 mod state;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenkeel_model::{BrokerId, CopyClass, CopyRecord, Millis, RECORD_VERSION};
@@ -75,6 +75,10 @@ pub struct Copy {
     pub limited_by: String,
     /// The source that failed last, and when another try may be made.
     pub failed: Option<(Option<BrokerId>, Duration)>,
+    /// How often each source failed since the last byte came.
+    pub failures_of: BTreeMap<BrokerId, u32>,
+    /// When it last got on, or had no chance to.
+    got_on: Duration,
     /// Failed tries since the last byte.
     pub failures: u32,
     /// What the last of them said.
@@ -133,6 +137,8 @@ impl Copy {
             pace: Pace::default(),
             limited_by: String::new(),
             failed: None,
+            failures_of: BTreeMap::new(),
+            got_on: now,
             failures: 0,
             last_failure: String::new(),
             last_byte: now,
@@ -216,6 +222,7 @@ impl Copy {
         if job.generation != self.job.generation && self.state == State::Failed {
             self.state = State::Queued;
             self.failed = None;
+            self.failures_of.clear();
         }
         self.job = job;
     }
@@ -237,6 +244,8 @@ impl Copy {
         if more > 0 {
             self.failures = 0;
             self.failed = None;
+            self.failures_of.clear();
+            self.got_on = now;
             self.last_byte = now;
             self.waiting_since = now;
         }
@@ -276,6 +285,9 @@ impl Copy {
     pub fn failed(&mut self, now: Duration, detail: &str) {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(5)).min(RETRY_LAST);
         self.failures = self.failures.saturating_add(1);
+        if let Some(source) = &self.source {
+            *self.failures_of.entry(source.clone()).or_insert(0) += 1;
+        }
         self.failed = Some((self.source.take(), now + pause));
         self.ordered = None;
         self.state = State::Failed;
@@ -342,6 +354,10 @@ impl Copy {
         let compares = self.state == State::Running
             && self.remaining == Some(0)
             && self.heard.is_some_and(|at| now.saturating_sub(at) < LIVELY);
+        if self.waits || compares {
+            self.got_on = now;
+        }
+        let stood = now.saturating_sub(self.got_on).as_millis();
         let due = self.written.as_ref().is_none_or(|last| {
             let old = now.saturating_sub(last.at) >= every;
             let as_last = Written { at: last.at, ..next.clone() };
@@ -363,7 +379,7 @@ impl Copy {
             bytes_total: self.total(),
             bytes_per_second: self.pace.rate() as u64,
             waits: self.waits,
-            at_ms: wall_ms,
+            at_ms: wall_ms.saturating_sub(Millis::try_from(stood).unwrap_or(Millis::MAX)),
         })
     }
 

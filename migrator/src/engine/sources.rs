@@ -52,7 +52,7 @@ impl Engine {
             }
             .to_owned(),
             expected_seconds: u64::try_from(rank.2 / NANOS).unwrap_or(u64::MAX),
-            failed: rank.0,
+            failed: rank.0 > 0,
         };
         let mut ranked = ranked(copy, &self.world, &self.nodes, &queued, now);
         ranked.sort();
@@ -78,8 +78,9 @@ fn add(queued: &mut BTreeMap<BrokerId, u64>, source: &BrokerId, copy: &Copy) {
     *sum = sum.saturating_add(copy.remaining().unwrap_or(0));
 }
 
-/// Whether it failed last, its group, and nanoseconds until it would be through.
-type Rank<'a> = (bool, i8, u128, &'a BrokerId);
+/// How often it failed since the last byte came, its group, and nanoseconds until it would be
+/// through.
+type Rank<'a> = (u32, i8, u128, &'a BrokerId);
 
 const NANOS: u128 = 1_000_000_000;
 
@@ -116,7 +117,6 @@ fn ranked<'a>(
     now: Duration,
 ) -> Vec<(Rank<'a>, &'a BrokerId)> {
     let leader = world.moving.get(&copy.job.shard).and_then(|a| a.leader.as_ref());
-    let failed = copy.failed.as_ref().and_then(|(source, _)| source.as_ref());
     let leader_at = copy.job.sources.iter().position(|b| leader == Some(b));
     let expected_nanos = |source: &BrokerId| {
         let bytes = queued.get(source).copied().unwrap_or(0);
@@ -131,7 +131,8 @@ fn ranked<'a>(
         .map(|(position, source)| {
             // Sources come in groups: caught-up followers, the leader, followers that are behind.
             let group = leader_at.map_or(0, |leader| position.cmp(&leader) as i8);
-            ((Some(source) == failed, group, expected_nanos(source), source), source)
+            let failures = copy.failures_of.get(source).copied().unwrap_or(0);
+            ((failures, group, expected_nanos(source), source), source)
         })
         .collect()
 }

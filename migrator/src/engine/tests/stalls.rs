@@ -163,3 +163,33 @@ fn an_older_life_of_an_agent_does_not_displace_a_newer_one_that_is_there() {
     rig.tell(Event::Closed { broker: id("b3"), session: 0 });
     assert!(rig.engine.admits(&id("b3"), 0), "its disk may have been replaced");
 }
+
+/// Every source is tried in turn, the leader too, and the record tells since when no byte came.
+#[test]
+fn a_copy_that_only_fails_tries_every_source_and_does_not_seem_to_get_on() {
+    let mut rig = Rig::new(SLOTS);
+    rig.stage(0, "b3", MoveReason::Drain);
+    let assignment = rig.world.moving.get_mut(&shard(0)).unwrap();
+    assignment.followers.push(id("b4"));
+    rig.following(0, "b4", 3);
+    rig.see();
+    rig.open("b3");
+    let (mut sources, mut last) = (std::collections::BTreeSet::new(), None);
+    for _ in 0..240 {
+        let now = Now { at: rig.at, wall_ms: rig.at.as_millis() as Millis };
+        for action in rig.engine.on_event(now, Event::Round) {
+            match action {
+                Action::Send { message: Message::Order(order), .. } => {
+                    sources.insert(order.source);
+                    rig.progress("b3", 0, 0, ("failed", 0, 50_000_000));
+                }
+                Action::Write(record) => last = Some((record.at_ms, now.wall_ms)),
+                _ => {}
+            }
+        }
+        rig.at += Duration::from_millis(250);
+    }
+    assert_eq!(sources.into_iter().collect::<Vec<_>>(), ["b1", "b2", "b4"]);
+    let (got_on, written) = last.unwrap();
+    assert!(written > 20_000 && got_on < 1_000, "at {written} it says that it got on at {got_on}");
+}

@@ -228,7 +228,10 @@ impl Engine {
         for (id, broker) in &self.world.brokers {
             let link = broker.link_bytes_per_second;
             let node = self.nodes.entry(id.clone()).or_insert_with(|| Node::new(link, now.at));
-            node.link_bytes_per_second = link;
+            // Without a registration nothing is known of it: what it said last holds.
+            if broker.address.is_some() {
+                node.link_bytes_per_second = link;
+            }
             node.cap = self.world.limits.get(id).copied();
         }
         let world = &self.world;

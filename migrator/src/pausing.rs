@@ -25,6 +25,9 @@ const TRIES: u32 = 5;
 /// A pause that ended so long ago tells nobody anything any more.
 const KEPT_MS: Millis = 24 * 3600 * 1000;
 
+/// Everybody who looks at copies reads it.
+const REASON_MAX: usize = 200;
+
 impl MigrationsService {
     pub(crate) async fn pause(
         &self,
@@ -33,6 +36,14 @@ impl MigrationsService {
         let scopes = scopes_of(&request)?;
         if request.by.is_empty() {
             return Err(invalid("by: it is empty: expected who pauses copies"));
+        }
+        let reason = request.reason.trim();
+        let length = reason.chars().count();
+        if !(1..=REASON_MAX).contains(&length) || reason.chars().any(char::is_control) {
+            let detail = format!(
+                "reason: {length} characters are not valid: expected 1 to {REASON_MAX} printable ones"
+            );
+            return Err(invalid(detail));
         }
         if let Some(for_ms) = request.for_ms.filter(|ms| *ms <= 0) {
             let detail = format!("for_ms: {for_ms} is out of range: expected at least 1");
@@ -46,7 +57,7 @@ impl MigrationsService {
                 v: RECORD_VERSION,
                 scope,
                 by: request.by.clone(),
-                reason: request.reason.clone(),
+                reason: reason.to_owned(),
                 at_ms: now_ms,
                 until_ms: request.for_ms.map(|ms| now_ms.saturating_add(ms)),
             })

@@ -402,6 +402,9 @@ async fn what_cannot_be_paused_or_shown_is_refused_with_the_field_and_the_value(
         (PauseCopiesRequest { by: String::new(), ..pause(&[]) }, "by: it is empty"),
         (PauseCopiesRequest { for_ms: Some(0), ..pause(&[]) }, "for_ms: 0 is out of range"),
         (PauseCopiesRequest { all: true, ..pause(&["class/drain"]) }, "all: it was asked for"),
+        (PauseCopiesRequest { reason: " ".to_owned(), ..pause(&[]) }, "reason: 0 characters"),
+        (PauseCopiesRequest { reason: "a\nb".to_owned(), ..pause(&[]) }, "reason: 3 characters"),
+        (PauseCopiesRequest { reason: "a".repeat(201), ..pause(&[]) }, "reason: 201 characters"),
     ];
     for (request, expected) in refusals {
         let (reason, message) = refused(client.pause_copies(request).await);

@@ -193,3 +193,18 @@ fn a_copy_that_only_fails_tries_every_source_and_does_not_seem_to_get_on() {
     let (got_on, written) = last.unwrap();
     assert!(written > 20_000 && got_on < 1_000, "at {written} it says that it got on at {got_on}");
 }
+
+#[test]
+fn a_broker_that_is_gone_keeps_the_link_that_it_had() {
+    let mut rig = Rig::new(SLOTS);
+    rig.see();
+    let link = |rig: &Rig| {
+        let limits = rig.engine.limits(rig.at);
+        limits.iter().find(|l| l.broker == "b1").map(|l| l.link_bytes_per_second)
+    };
+    let before = link(&rig);
+    let broker = rig.world.brokers.get_mut(&id("b1")).unwrap();
+    (broker.address, broker.link_bytes_per_second) = (None, 125_000_000);
+    rig.see();
+    assert_eq!((before, link(&rig)), (Some(8_000_000), Some(8_000_000)));
+}

@@ -10,7 +10,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use evenkeel_broker_agent::config::LogConfig;
 use evenkeel_broker_agent::copies::bucket::Bucket;
-use evenkeel_broker_agent::copies::orders::{Allowance, Desk, Order};
+use evenkeel_broker_agent::copies::orders::{Desk, Order, Told};
 use evenkeel_broker_agent::copies::pull::{Destination, pull};
 use evenkeel_broker_agent::copies::source::{CHUNK_BYTES, CopySource};
 use evenkeel_broker_agent::host::builtin::disks::{Disks, FileDisks, MemoryDisks};
@@ -26,7 +26,7 @@ use evenkeel_proto::migrations::CopyProgress;
 use evenkeel_runtime::{Clock, Health, Network, Shutdown, grpc};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// A rate that never binds, bytes per second.
 pub(crate) const UNLIMITED: u64 = 1 << 50;
@@ -176,7 +176,7 @@ pub(crate) struct Copying {
     end: u64,
     task: JoinHandle<()>,
     /// Dropped, it would cancel the copy.
-    _allowances: mpsc::UnboundedSender<Allowance>,
+    _words: mpsc::UnboundedSender<Told>,
 }
 
 /// Starts a copy to a new destination, with credit for all of it.
@@ -198,12 +198,12 @@ pub(crate) async fn start(
         admission: Admission::new(UNLIMITED),
         desk: desk.clone(),
     };
-    let (allowances, received) = mpsc::unbounded_channel();
-    allowances.send(Allowance { bytes: u64::MAX >> 1, lifetime: Duration::from_secs(3600) })?;
+    let (words, received) = mpsc::unbounded_channel();
+    words.send(Told::Allowance(u64::MAX >> 1, Instant::now() + Duration::from_secs(3600)))?;
     let order = order(shard, address, GENERATION, TOKEN);
     let task = tokio::spawn(pull(to, order, received));
     let end = source.ends.get(shard).copied().context("the source has no such shard")?;
-    Ok(Copying { host, shard: shard.clone(), desk, end, task, _allowances: allowances })
+    Ok(Copying { host, shard: shard.clone(), desk, end, task, _words: words })
 }
 
 pub(crate) fn order(shard: &ShardKey, address: &str, generation: u64, token: i64) -> Order {

@@ -7,6 +7,7 @@
 pub mod bucket;
 pub mod chunk;
 pub mod credit;
+mod failure;
 pub mod orders;
 pub mod pull;
 pub mod session;

@@ -10,17 +10,17 @@ use evenkeel_proto::copy::pull_request::Request as Ask;
 use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
 use evenkeel_proto::copy::{Ack, Chunk, Credit, DigestRequest, Open, PullRequest};
 use evenkeel_proto::migrations::CopyProgress;
-use evenkeel_proto::refusal::Reason;
 use evenkeel_runtime::Network;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
 
 use super::bucket::Bucket;
 use super::chunk::is_intact;
 use super::credit::CreditLedger;
+use super::failure::Failed;
 use super::orders::{Desk, Order, Told};
 use super::source::CHUNK_BYTES;
 use crate::host::{CopyPosition, ShardError, ShardHost};
@@ -68,23 +68,6 @@ pub struct Destination {
     pub desk: Desk,
 }
 
-/// Why an attempt ended before the copy was level.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error("the order is for generation {0}, and this broker is no learner of it")]
-    NotLearner(u64),
-    #[error("the source's records differ before offset {0}")]
-    Diverged(u64),
-    #[error("a chunk was damaged on its way, at offset {0}")]
-    Damaged(u64),
-    #[error("verification failed: {0}")]
-    Corrupt(String),
-    #[error("source: {0}")]
-    Source(String),
-    #[error(transparent)]
-    Here(#[from] ShardError),
-}
-
 /// How an attempt came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
@@ -92,27 +75,6 @@ enum Ended {
     Level,
     /// This replica is near enough to its leader for that to ship the rest itself.
     Fed,
-}
-
-impl Failed {
-    fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::NotLearner(_) | Self::Here(ShardError::NotHeld | ShardError::Stale { .. })
-        )
-    }
-}
-
-impl From<Status> for Failed {
-    fn from(status: Status) -> Self {
-        match Reason::of(&status) {
-            Some((Reason::Conflict, metadata)) => {
-                let at = metadata.get("diverged_at").and_then(|at| at.parse().ok());
-                Self::Diverged(at.unwrap_or(0))
-            }
-            _ => Self::Source(status.message().to_owned()),
-        }
-    }
 }
 
 struct Pull {

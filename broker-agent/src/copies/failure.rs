@@ -1,0 +1,45 @@
+//! Why a copy was interrupted.
+
+use evenkeel_proto::refusal::Reason;
+use tonic::Status;
+
+use crate::host::ShardError;
+
+/// Why an attempt ended before the copy was level.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failed {
+    #[error("the order is for generation {0}, and this broker is no learner of it")]
+    NotLearner(u64),
+    #[error("the source's records differ before offset {0}")]
+    Diverged(u64),
+    #[error("a chunk was damaged on its way, at offset {0}")]
+    Damaged(u64),
+    #[error("verification failed: {0}")]
+    Corrupt(String),
+    #[error("source: {0}")]
+    Source(String),
+    #[error(transparent)]
+    Here(#[from] ShardError),
+}
+
+impl Failed {
+    /// Another try cannot succeed.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::NotLearner(_) | Self::Here(ShardError::NotHeld | ShardError::Stale { .. })
+        )
+    }
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Self {
+        match Reason::of(&status) {
+            Some((Reason::Conflict, metadata)) => {
+                let at = metadata.get("diverged_at").and_then(|at| at.parse().ok());
+                Self::Diverged(at.unwrap_or(0))
+            }
+            _ => Self::Source(status.message().to_owned()),
+        }
+    }
+}

@@ -4,6 +4,9 @@ use super::keys::KEYS;
 use super::{Event, Scenario, ScenarioError, Settings, Variant, What};
 use crate::units;
 
+/// Each is a run, and a column of the table.
+const VARIANTS_MAX: usize = 16;
+
 const SECTIONS: &str = "[cluster], [traffic], [controls], [events] or [variant NAME]";
 const EVENTS: &str = "lose NODE, return NODE, load xF [for T], flap xF every T for T, \
                       slow NODE xF [for T] or cut NODE NODE [for T]";
@@ -39,6 +42,12 @@ pub(super) fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     };
     for line in text.lines() {
         reader.line += 1;
+        // Titles and names reach pictures and terminals as they are.
+        if let Some(control) = line.chars().find(|c| c.is_control() && *c != '\t') {
+            let detail =
+                format!("{control:?} is not valid: expected text without control characters");
+            return reader.fail("line", detail);
+        }
         let line = line.split('#').next().unwrap_or_default().trim();
         if !line.is_empty() {
             reader.read(line)?;
@@ -80,6 +89,10 @@ impl Reader {
                 };
                 if variant.is_empty() || self.variants.iter().any(|(n, ..)| n == variant) {
                     return self.fail("[variant]", "expected a name that no other variant has");
+                }
+                if self.variants.len() == VARIANTS_MAX {
+                    let detail = format!("one too many: expected at most {VARIANTS_MAX} variants");
+                    return self.fail("[variant]", detail);
                 }
                 self.variants.push((variant.to_owned(), self.base.clone(), Vec::new()));
                 Section::Variant
@@ -140,7 +153,11 @@ impl Reader {
             };
             if self.variants.iter().any(missing) {
                 let section = KEYS.iter().find(|k| k.name == key).map_or("", |k| k.section);
-                return self.fail(key, format!("is missing: expected it in [{section}]"));
+                let place = match section {
+                    "" => "before the first section".to_owned(),
+                    section => format!("in [{section}]"),
+                };
+                return self.fail(key, format!("is missing: expected it {place}"));
             }
         }
         for (name, settings, _) in &self.variants {
@@ -301,6 +318,10 @@ mod tests {
             let expected = expected.replace("21:", &format!("{}:", text.lines().count()));
             assert!(error.starts_with(&expected), "{error}, expected {expected}");
         }
-        assert!(Scenario::parse("").unwrap_err().to_string().starts_with("0: run: is missing"));
+        let refused = |text: &str| Scenario::parse(text).unwrap_err().to_string();
+        assert_eq!(refused(""), "0: run: is missing: expected it before the first section");
+        assert!(refused("title a\u{1b}[31m").starts_with("1: line: '\\u{1b}' is not valid"));
+        let many: String = (0..17).map(|n| format!("[variant v{n}]\n")).collect();
+        assert_eq!(refused(&many), "17: [variant]: one too many: expected at most 16 variants");
     }
 }

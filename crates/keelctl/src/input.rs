@@ -11,18 +11,32 @@ use crate::failure::input;
 /// What some editors write before UTF-8 text. It says nothing.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
+/// Files that are held whole: a source without an end must not take all memory. Snapshots are read
+/// piece by piece and may be larger.
+const MAX_BYTES: u64 = 256 << 20;
+
 /// Reads a whole file; `-` is stdin.
 pub(crate) fn read(file: &str) -> Result<Vec<u8>, Failure> {
-    let mut content = Vec::new();
-    let result = if file == "-" {
-        std::io::stdin().lock().read_to_end(&mut content).map(drop)
+    let content = if file == "-" {
+        up_to_the_limit(std::io::stdin().lock())
     } else {
-        std::fs::read(file).map(|read| content = read)
+        std::fs::File::open(file).and_then(up_to_the_limit)
     };
-    result.map_err(|e| unreadable(file, &e))?;
+    let mut content = content.map_err(|e| unreadable(file, &e))?;
+    if content.len() as u64 > MAX_BYTES {
+        let name = name(file);
+        return Err(Failure::Input(format!("{name}: expected at most {MAX_BYTES} bytes")));
+    }
     if content.starts_with(BYTE_ORDER_MARK) {
         content.drain(..BYTE_ORDER_MARK.len());
     }
+    Ok(content)
+}
+
+/// One byte more tells that there is more.
+fn up_to_the_limit(from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    from.take(MAX_BYTES + 1).read_to_end(&mut content)?;
     Ok(content)
 }
 

@@ -46,14 +46,7 @@ async fn with_a_joiner() -> (Cluster, Vec<support::Running>, CopyOrder) {
     assignment.joining = Some(id("b3"));
     cluster.assign(&assignment).await;
     cluster.serving("b1", &shard(0), 2).await;
-    let order = CopyOrder {
-        shard: shard(0).to_string(),
-        generation: 2,
-        class: "under_replicated".to_owned(),
-        source: "b2".to_owned(),
-        source_address: cluster.address("b2").await,
-        token: 1,
-    };
+    let order = cluster.repair_order().await;
     (cluster, agents.into_values().collect(), order)
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use evenkeel_model::Assignment;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
-use evenkeel_proto::migrations::{CopyCancel, CopyOrder, MaintenanceHold};
+use evenkeel_proto::migrations::{CopyCancel, MaintenanceHold};
 use tokio::time::{sleep, timeout};
 
 use support::migrator::{Line, line_of, migrator};
@@ -89,14 +89,7 @@ async fn repair(cluster: &mut Cluster, line: &mut Line) {
     assignment.generation = 2;
     assignment.joining = Some(id("b3"));
     cluster.assign(&assignment).await;
-    let order = CopyOrder {
-        shard: shard(0).to_string(),
-        generation: 2,
-        class: "under_replicated".to_owned(),
-        source: "b2".to_owned(),
-        source_address: cluster.address("b2").await,
-        token: 1,
-    };
+    let order = cluster.repair_order().await;
     line.tell(Down::Order(order)).await;
     line.progress(|p| p.state == "running").await;
 }

@@ -20,6 +20,7 @@ use evenkeel_model::{
 };
 use evenkeel_proto::data::shards_client::ShardsClient;
 use evenkeel_proto::data::{PublishRequest, PublishResponse, Record};
+use evenkeel_proto::migrations::CopyOrder;
 use evenkeel_runtime::{Clock, Environment, MetricsHandle, Network, Shutdown};
 use tonic::Status;
 use tonic::transport::Channel;
@@ -253,6 +254,18 @@ impl Cluster {
 
     pub(crate) async fn address(&self, broker: &str) -> String {
         self.registered(broker).await.address
+    }
+
+    /// The migrator's order to repair the first shard from `b2`.
+    pub(crate) async fn repair_order(&self) -> CopyOrder {
+        CopyOrder {
+            shard: shard(0).to_string(),
+            generation: 2,
+            class: "under_replicated".to_owned(),
+            source: "b2".to_owned(),
+            source_address: self.address("b2").await,
+            token: 1,
+        }
     }
 
     pub(crate) async fn client(&self, broker: &str) -> ShardsClient<Channel> {

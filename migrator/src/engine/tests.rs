@@ -73,6 +73,13 @@ impl Rig {
         self.following(number, "b2", 3);
     }
 
+    /// The staged shard has another caught-up follower.
+    fn second_follower(&mut self, number: u32, broker: &str) {
+        let assignment = self.world.moving.get_mut(&shard(number)).unwrap();
+        assignment.followers.push(id(broker));
+        self.following(number, broker, 3);
+    }
+
     fn following(&mut self, number: u32, broker: &str, generation: u64) {
         let report = ShardReport {
             broker: id(broker),
@@ -318,9 +325,7 @@ fn the_source_with_the_least_to_send_is_chosen() {
     let mut rig = Rig::new(SLOTS);
     for number in 0..2 {
         rig.stage(number, "b3", MoveReason::Drain);
-        let assignment = rig.world.moving.get_mut(&shard(number)).unwrap();
-        assignment.followers.push(id("b4"));
-        rig.following(number, "b4", 3);
+        rig.second_follower(number, "b4");
         rig.world.sizes.insert(shard(number), 1000);
     }
     rig.see();
@@ -450,9 +455,7 @@ fn a_copy_that_does_not_use_its_grants_leaves_them_to_others() {
 fn a_source_that_is_cut_far_below_another_is_left() {
     let mut rig = Rig::new(SLOTS);
     rig.stage(0, "b3", MoveReason::Drain);
-    let assignment = rig.world.moving.get_mut(&shard(0)).unwrap();
-    assignment.followers.push(id("b4"));
-    rig.following(0, "b4", 3);
+    rig.second_follower(0, "b4");
     rig.see();
     rig.open("b3");
     rig.open("b2");

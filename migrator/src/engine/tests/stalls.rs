@@ -169,9 +169,7 @@ fn an_older_life_of_an_agent_does_not_displace_a_newer_one_that_is_there() {
 fn a_copy_that_only_fails_tries_every_source_and_does_not_seem_to_get_on() {
     let mut rig = Rig::new(SLOTS);
     rig.stage(0, "b3", MoveReason::Drain);
-    let assignment = rig.world.moving.get_mut(&shard(0)).unwrap();
-    assignment.followers.push(id("b4"));
-    rig.following(0, "b4", 3);
+    rig.second_follower(0, "b4");
     rig.see();
     rig.open("b3");
     let (mut sources, mut last) = (std::collections::BTreeSet::new(), None);

@@ -135,9 +135,10 @@ fn shards_unplaced(facts: &Facts<'_>) -> Option<String> {
 
 fn replica_halted(facts: &Facts<'_>) -> Option<String> {
     const SAY: Phrase = Phrase::new("replica", "has halted", "have halted");
-    let reports = facts.snapshot.reports.values().flatten();
-    SAY.about(reports.filter_map(|r| {
-        let why = r.halted.as_ref()?;
+    let snapshot = facts.snapshot;
+    SAY.about(snapshot.reports.values().flatten().filter_map(|r| {
+        r.halted_because()?;
+        let why = snapshot.halted(&r.shard, &r.broker)?;
         Some((format!("{} on {}", r.shard, r.broker), format!(" ({why})")))
     }))
 }

@@ -1,9 +1,10 @@
 //! How exposed the data is: shards with fewer live replicas than they should have, by how near they
 //! are to being lost, and for how long.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use evenkeel_model::{CopyClass, Snapshot};
+use evenkeel_model::{BrokerId, CopyClass, ShardKey, Snapshot};
 use tokio::time::Instant;
 
 use crate::metrics as declared;
@@ -17,15 +18,18 @@ pub(crate) const CLASSES: [CopyClass; 3] =
 pub(crate) struct Exposed([u32; 3]);
 
 impl Exposed {
-    /// Counts them. A shard is unavailable when half of its replicas or more are gone, so that
-    /// nothing can be committed.
+    /// Counts them. A shard is unavailable when half of its replicas or more are gone or have halted,
+    /// so that nothing can be committed.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let serves = |broker| snapshot.brokers.get(broker).is_some_and(|b| b.is_serving());
+        let halted = halted(snapshot);
         let mut exposed = Self::default();
         for assignment in snapshot.assignments.values() {
             let Some(stream) = snapshot.streams.get(&assignment.shard.stream) else { continue };
             let voters = assignment.voters().count();
-            let live = assignment.voters().filter(|broker| serves(broker)).count();
+            let shard = &assignment.shard;
+            let serving = assignment.voters().filter(|broker| serves(broker));
+            let live = serving.filter(|broker| !halted.contains(&(shard, *broker))).count();
             if live >= stream.replication_factor as usize {
                 continue;
             }
@@ -45,6 +49,13 @@ impl Exposed {
     fn any(self) -> u32 {
         self.0.iter().sum()
     }
+}
+
+/// Replicas that halted. They are few, and most often none.
+fn halted(snapshot: &Snapshot) -> BTreeSet<(&ShardKey, &BrokerId)> {
+    let told = snapshot.reports.values().flatten().filter(|r| r.halted_because().is_some());
+    let named = told.map(|r| (&r.shard, &r.broker));
+    named.filter(|(shard, broker)| snapshot.halted(shard, broker).is_some()).collect()
 }
 
 /// What has passed since the last look, in whole seconds; the rest is kept for the next.
@@ -101,7 +112,7 @@ impl Exposure {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_model::{Assignment, BrokerView, Lifecycle, ShardKey, Stream};
+    use evenkeel_model::{Assignment, BrokerView, Lifecycle, ShardReport, Stream};
 
     use super::*;
 
@@ -147,6 +158,24 @@ mod tests {
         assert_eq!(of(&["b1", "b2"], 3), [2, 1, 2]);
         assert_eq!(of(&["b1", "b2", "b3", "b4"], 1), [0, 0, 0]);
         assert_eq!(of(&[], 1), [5, 0, 0]);
+    }
+
+    #[test]
+    fn a_replica_that_halted_is_not_a_live_one() {
+        let mut snapshot = snapshot(&["b1", "b2", "b3"], &[&["b1", "b2", "b3"]], 3);
+        let mut say = |broker: &str, generation: u64, phase: &str| {
+            let text = format!(
+                r#"{{"broker":"{broker}","shard":"stream/d/s/0","generation":{generation},
+                "phase":"{phase}"}}"#
+            );
+            let report: ShardReport = serde_json::from_str(&text).unwrap();
+            snapshot.reports.entry(report.shard.clone()).or_default().push(report);
+            Exposed::of(&snapshot).0
+        };
+        assert_eq!(say("b3", 1, "following"), [0, 0, 0]);
+        assert_eq!(say("b3", 2, "halted"), [0, 0, 1], "its latest word");
+        assert_eq!(say("b2", 1, "halted"), [1, 0, 0]);
+        assert_eq!(say("b3", 3, "following"), [0, 0, 1], "it was mended");
     }
 
     #[test]

@@ -203,7 +203,7 @@ fn urgency(step: Step) -> u8 {
         Step::Promote | Step::CutOver | Step::Retake => 0,
         Step::Place | Step::Fence | Step::Seat => 1,
         Step::Abandon | Step::TimedOut | Step::Stalled | Step::Cancel => 2,
-        Step::Restore | Step::Stage | Step::Reseat => 3,
+        Step::Restore | Step::Stage | Step::Reseat | Step::Drop => 3,
     }
 }
 

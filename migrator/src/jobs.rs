@@ -75,8 +75,9 @@ fn destination(assignment: &Assignment) -> Option<&BrokerId> {
 /// from how many are left. Losing another replica so raises a copy that runs already.
 fn class(world: &World, assignment: &Assignment) -> (CopyClass, String) {
     let voters = assignment.voters().count();
-    let live = assignment.voters().filter(|broker| world.is_serving(broker)).count();
-    let replaces_live = assignment.leaving.as_ref().is_some_and(|broker| world.is_serving(broker));
+    let is_live = |broker: &BrokerId| world.is_live(&assignment.shard, broker);
+    let live = assignment.voters().filter(|broker| is_live(broker)).count();
+    let replaces_live = assignment.leaving.as_ref().is_some_and(is_live);
     let adds_replica = assignment.joining.is_some() && !replaces_live;
     let found = |what: &str| format!("{live} of {voters} replicas are live: {what}");
     if adds_replica && live < voters {
@@ -105,7 +106,7 @@ fn is_restore(assignment: &Assignment) -> bool {
 
 /// Followers before the leader: it serves the requests as well.
 fn sources(world: &World, assignment: &Assignment) -> Vec<BrokerId> {
-    let serving = |broker: &&BrokerId| world.is_serving(broker);
+    let serving = |broker: &&BrokerId| world.is_live(&assignment.shard, broker);
     let follows = |broker: &&BrokerId| {
         let report = world.reports.get(&(assignment.shard.clone(), (*broker).clone()));
         report.is_some_and(|r| r.phase == Some(Phase::Following) && r.caught_up)

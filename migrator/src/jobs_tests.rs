@@ -123,6 +123,22 @@ fn the_class_of_a_repair_is_what_is_left_of_the_shard() {
 }
 
 #[test]
+fn a_replica_that_halted_is_neither_live_nor_a_source() {
+    let mut world = world(&["b2", "b3"], Some(MoveReason::Restore));
+    assignment(&mut world).joining = Some(id("b4"));
+    assignment(&mut world).leaving = Some(id("b3"));
+    world.halted.insert((shard(), id("b3")));
+    let job = &derive(&world)[&shard()];
+    assert_eq!((job.class, job.class_reason.as_str()), {
+        (CopyClass::UnderReplicated, "2 of 3 replicas are live: short of its target")
+    });
+    assert_eq!(job.sources, [id("b1"), id("b2")]);
+    world.halted.insert((shard(), id("b2")));
+    assert_eq!(class_of(&world), Some(CopyClass::Unavailable), "1 of 3 commits nothing");
+    assert_eq!(derive(&world)[&shard()].sources, [id("b1")]);
+}
+
+#[test]
 fn the_class_of_a_move_is_its_reason_unless_it_also_repairs() {
     for (reason, class) in [
         (MoveReason::Drain, CopyClass::Drain),

@@ -1,6 +1,6 @@
 //! What the migrator reads of the cluster: assignments, brokers, reports and sizes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_coordination::{Revision, ViewState};
 use evenkeel_model::broker::DEFAULT_NETWORK_BYTES_PER_SECOND;
@@ -39,6 +39,9 @@ pub struct World {
     pub brokers: BTreeMap<BrokerId, Broker>,
     /// Reports about moving shards, at their assignment's generation only.
     pub reports: BTreeMap<(ShardKey, BrokerId), ShardReport>,
+    /// Replicas of moving shards that halted, by their brokers' latest word: no copy is made of
+    /// them, and they do not count as live.
+    pub halted: BTreeSet<(ShardKey, BrokerId)>,
     /// Operators' caps, bytes per second.
     pub limits: BTreeMap<BrokerId, u64>,
     /// Operators' pauses of copies, those that are over as well.
@@ -62,6 +65,12 @@ impl World {
     /// Whether a broker serves.
     pub fn is_serving(&self, broker: &BrokerId) -> bool {
         self.brokers.get(broker).is_some_and(Broker::is_serving)
+    }
+
+    /// Whether a broker's copy of a shard can be read: the broker serves and the copy has not
+    /// halted.
+    pub fn is_live(&self, shard: &ShardKey, broker: &BrokerId) -> bool {
+        self.is_serving(broker) && !self.halted.contains(&(shard.clone(), broker.clone()))
     }
 }
 
@@ -159,12 +168,13 @@ impl Reader {
         }
         for record in self.reports.values() {
             let report = &record.report;
-            let counts = world
-                .moving
-                .get(&report.shard)
-                .is_some_and(|assignment| assignment.generation == report.generation);
-            if counts {
-                let key = (report.shard.clone(), report.broker.clone());
+            let Some(assignment) = world.moving.get(&report.shard) else { continue };
+            let key = (report.shard.clone(), report.broker.clone());
+            // What has halted says so once, and nothing at later generations.
+            if report.halted_because().is_some() {
+                world.halted.insert(key.clone());
+            }
+            if assignment.generation == report.generation {
                 world.reports.insert(key, report.clone());
             }
         }

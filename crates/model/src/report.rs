@@ -68,6 +68,14 @@ pub struct ShardReport {
     pub log_end: Option<u64>,
 }
 
+impl ShardReport {
+    /// Why the replica cannot go on, if it has halted.
+    pub fn halted_because(&self) -> Option<&str> {
+        let halted = self.phase == Some(Phase::Halted);
+        self.halted.as_deref().or(halted.then_some("no reason given"))
+    }
+}
+
 /// A report as it is stored, under the agent's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportRecord {

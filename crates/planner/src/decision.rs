@@ -35,11 +35,13 @@ pub enum Step {
     Cancel,
     /// Gives a fenced shard back to its old leader.
     Retake,
+    /// Takes a halted replica out of its set, so that its broker can be copied to anew.
+    Drop,
 }
 
 impl Step {
     /// Every step, in the order of the documents.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Place,
         Self::Promote,
         Self::Stage,
@@ -53,6 +55,7 @@ impl Step {
         Self::Stalled,
         Self::Cancel,
         Self::Retake,
+        Self::Drop,
     ];
 
     /// The word used in output and as a metric label.
@@ -71,6 +74,7 @@ impl Step {
             Self::Stalled => "stalled",
             Self::Cancel => "cancel",
             Self::Retake => "retake",
+            Self::Drop => "drop",
         }
     }
 }

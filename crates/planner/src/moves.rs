@@ -46,10 +46,7 @@ pub(crate) fn way_to(pass: &Pass<'_>, shard: Ord32, broker: Ord32) -> Option<Way
     match is_close(world.report(shard, broker), bound) {
         Ok(()) if caught_up_followers(pass, shard).contains(&broker) => Some(Way::Transfer),
         Ok(()) => Some(Way::Follower),
-        Err(_) => {
-            let halted = world.report(shard, broker).is_some_and(|r| r.halted.is_some());
-            (!halted).then_some(Way::Follower)
-        }
+        Err(_) => world.halted(shard, broker).is_none().then_some(Way::Follower),
     }
 }
 
@@ -62,7 +59,7 @@ pub(crate) fn destinations(pass: &Pass<'_>, shard: Ord32) -> Vec<Destination> {
     let legal = targets.iter().filter_map(|b| way_to(pass, shard, *b).map(|way| (*b, way)));
     legal
         .map(|(broker, way)| {
-            let zones = span_after_move(world, &shape, broker, factor);
+            let zones = span_after_move(world, shard, &shape, broker, factor);
             Destination { broker, way, zones }
         })
         .collect()

@@ -146,6 +146,10 @@ pub fn operator_move(
         let detail = format!("the leader of {key} is lost");
         return Err(refusal(MoveRefusedBecause::LeaderUnavailable, detail));
     }
+    if let Some(why) = pass.world.leader_halted(shard) {
+        let detail = format!("the leader of {key} halted: {why}");
+        return Err(refusal(MoveRefusedBecause::LeaderUnavailable, detail));
+    }
     let to = match destination {
         Some(id) => check_destination(&pass, shard, id)?,
         None => any_destination(&pass, shard)?,
@@ -154,7 +158,7 @@ pub fn operator_move(
     let shape = pass.world.shape(shard);
     let factor = pass.world.stream_of(shard).factor();
     let zones_before = span_now(&pass.world, &shape);
-    let zones_after = span_after_move(&pass.world, &shape, to, factor);
+    let zones_after = span_after_move(&pass.world, shard, &shape, to, factor);
     let detail = match (zones_before, zones_after) {
         (before, after) if before != after => format!("zones {before} -> {after}"),
         _ => "asked for".to_owned(),
@@ -172,6 +176,7 @@ fn check_destination(pass: &Pass<'_>, shard: Ord32, id: &BrokerId) -> Result<Ord
         return Err(refusal(MoveRefusedBecause::UnknownBroker, detail));
     };
     let stream = world.stream_of(shard);
+    let votes = world.followers(shard).contains(&to);
     let (reason, detail) = if to == world.shard(shard).leader {
         (MoveRefusedBecause::AlreadyLeader, format!("{id} leads {} already", world.key(shard)))
     } else if world.standing(to) != Standing::Target {
@@ -182,7 +187,7 @@ fn check_destination(pass: &Pass<'_>, shard: Ord32, id: &BrokerId) -> Result<Ord
         let region = stream.stream.region.as_deref().unwrap_or("-");
         let detail = format!("{} is bound to region {region} and {id} is not there", stream.key);
         (MoveRefusedBecause::RegionNotAllowed, detail)
-    } else if let Some(why) = world.report(shard, to).and_then(|r| r.halted.clone()) {
+    } else if let Some(why) = world.halted(shard, to).filter(|_| votes) {
         (MoveRefusedBecause::DestinationHalted, format!("the copy on {id} halted: {why}"))
     } else if way_to(pass, shard, to).is_none() {
         let cap = world.brokers[to as usize].cap;
@@ -292,7 +297,7 @@ pub struct ForcedPromotion {
     pub records_at_risk: Option<u64>,
 }
 
-/// Makes `replica` the leader of a shard whose leader is lost, caught up or not. Acknowledged records
+/// Makes `replica` the leader of a shard whose leader is lost or has halted, caught up or not. Acknowledged records
 /// that the replica does not hold are lost for good.
 pub fn force_promote(
     snapshot: &Snapshot,
@@ -302,7 +307,7 @@ pub fn force_promote(
     let Request { mut pass, shard, assignment } = open(snapshot, shard)?;
     let world = &pass.world;
     let leader = world.shard(shard).leader;
-    if world.standing(leader).may_lead() {
+    if world.standing(leader).may_lead() && world.leader_halted(shard).is_none() {
         let detail = format!("{} leads {}: move it instead", world.name(leader), assignment.shard);
         return Err(refusal(MoveRefusedBecause::LeaderAvailable, detail));
     }
@@ -314,6 +319,10 @@ pub fn force_promote(
     if !matches!(world.standing(follower), Standing::Target | Standing::Draining) {
         let detail = format!("{replica} does not serve");
         return Err(refusal(MoveRefusedBecause::DestinationNotLive, detail));
+    }
+    if let Some(why) = world.halted(shard, follower) {
+        let detail = format!("the copy on {replica} halted: {why}");
+        return Err(refusal(MoveRefusedBecause::DestinationHalted, detail));
     }
     let last_end = |broker: &BrokerId| {
         let reports = snapshot.reports.get(&assignment.shard)?;

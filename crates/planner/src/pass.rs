@@ -19,9 +19,9 @@ use crate::world::{NONE, Ord32, Shape, Standing, World};
 pub(crate) struct Lists {
     pub(crate) moving: Vec<Ord32>,
     pub(crate) unplaced: Vec<Ord32>,
-    /// The leader is lost.
+    /// The leader is lost or has halted.
     pub(crate) leaderless: Vec<Ord32>,
-    /// Too few voters, or a follower is lost.
+    /// Too few voters, or a follower is lost or has halted.
     pub(crate) short: Vec<Ord32>,
     /// The leader is to be moved away.
     pub(crate) leader_leaves: Vec<Ord32>,
@@ -196,7 +196,7 @@ impl Lists {
                     lists.leader_leaves.push(shard);
                 }
                 let followers = world.followers(shard);
-                let lost = |b: &Ord32| !world.standing(*b).holds();
+                let lost = |b: &Ord32| !world.is_live(shard, *b);
                 if followers.len() + 1 < factor || followers.iter().any(lost) {
                     lists.short.push(shard);
                 }

@@ -138,7 +138,12 @@ struct Settled {
 /// another generation.
 fn needs_reports(snapshot: &Snapshot, a: &Assignment) -> bool {
     let current = |r: &ShardReport| r.generation == a.generation;
-    let behind = |r: &ShardReport| current(r) && !r.caught_up && a.followers.contains(&r.broker);
+    let behind = |r: &ShardReport| {
+        current(r)
+            && !r.caught_up
+            && r.halted_because().is_none()
+            && a.followers.contains(&r.broker)
+    };
     a.is_moving()
         || a.state == ShardState::Assigning
         || snapshot
@@ -156,7 +161,9 @@ fn settled(snapshot: &Snapshot, a: &Assignment) -> Option<Settled> {
     let serves = |id: &BrokerId| {
         snapshot.brokers.get(id).is_some_and(|b| standing(b, now, policy).may_lead())
     };
-    let leader = a.leader.as_ref().filter(|l| serves(l))?;
+    // What has halted does not mend itself.
+    let halted = |id: &BrokerId| snapshot.halted(&a.shard, id);
+    let leader = a.leader.as_ref().filter(|l| serves(l) && halted(l).is_none())?;
     let fenced = a.state == ShardState::Draining;
     let before = snapshot.reports.get(&a.shard);
     let end = before.and_then(|reports| {
@@ -178,9 +185,13 @@ fn settled(snapshot: &Snapshot, a: &Assignment) -> Option<Settled> {
     let followers = a.followers.iter().map(|b| (b, Phase::Following));
     let copies = a.successor.iter().chain(&a.joining).map(|b| (b, Phase::Copying));
     for (broker, phase) in followers.chain(copies) {
-        if serves(broker) && !reports.iter().any(|r| r.broker == *broker) {
-            reports.push(report(broker, phase));
+        if !serves(broker) || reports.iter().any(|r| r.broker == *broker) {
+            continue;
         }
+        let halted = halted(broker).filter(|_| phase == Phase::Following).map(str::to_owned);
+        let phase = if halted.is_some() { Phase::Halted } else { phase };
+        let caught_up = halted.is_none();
+        reports.push(ShardReport { caught_up, halted, ..report(broker, phase) });
     }
     let state = if fenced { ShardState::Draining } else { ShardState::Active };
     Some(Settled { reports, state })

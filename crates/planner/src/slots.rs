@@ -100,11 +100,12 @@ impl Slots {
     }
 
     /// What the snapshot shows under way for a shard. A fenced shard that lost its destination
-    /// holds no slot any more, nor does a shard that lost its leader: nothing goes on for it until
-    /// that one is back, and others must not wait for it.
+    /// holds no slot any more, nor does a shard whose leader is lost or has halted: nothing goes on for
+    /// it until there is one, and others must not wait for it.
     pub(crate) fn flight_of(world: &World<'_>, shard: Ord32) -> Option<Flight> {
         let leader = world.shard(shard).leader;
-        if world.standing(leader).may_lead() { Self::under(world, shard, leader) } else { None }
+        let leads = world.standing(leader).may_lead() && world.leader_halted(shard).is_none();
+        if leads { Self::under(world, shard, leader) } else { None }
     }
 
     /// What is under way for a shard, and goes on under `leader`.

@@ -256,13 +256,23 @@ impl<'a> World<'a> {
         self.snapshot.report(&self.key(shard), id, facts.generation)
     }
 
-    /// Why a leader whose broker runs cannot serve the shard: its log is damaged, say.
-    pub(crate) fn leader_halted(&self, shard: Ord32) -> Option<&'a str> {
-        let facts = self.shard(shard);
-        if !facts.halted {
+    /// Why a replica cannot go on although its broker may run: its log is damaged, say.
+    pub(crate) fn halted(&self, shard: Ord32, broker: Ord32) -> Option<&'a str> {
+        if broker == NONE || !self.shard(shard).halted {
             return None;
         }
-        self.report(shard, facts.leader)?.halted.as_deref()
+        self.snapshot.halted(&self.key(shard), &self.brokers[broker as usize].id)
+    }
+
+    /// Why a leader whose broker runs cannot serve the shard.
+    pub(crate) fn leader_halted(&self, shard: Ord32) -> Option<&'a str> {
+        self.halted(shard, self.shard(shard).leader)
+    }
+
+    /// Whether a broker's copy of a shard is a live replica: the broker is there, and the copy has
+    /// not halted.
+    pub(crate) fn is_live(&self, shard: Ord32, broker: Ord32) -> bool {
+        self.standing(broker).holds() && self.halted(shard, broker).is_none()
     }
 
     /// The stored state; a shard whose leader reports that it serves is active.
@@ -288,7 +298,7 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn live_replicas(&self, shard: Ord32) -> usize {
-        self.voters(shard).filter(|b| self.standing(*b).holds()).count()
+        self.voters(shard).filter(|b| self.is_live(shard, *b)).count()
     }
 
     /// Whether a copy or a hand-over of the shard is under way.

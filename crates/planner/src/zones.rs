@@ -38,6 +38,7 @@ pub(crate) fn span_kept(world: &World<'_>, brokers: impl Iterator<Item = Ord32>)
 /// last the old leader goes.
 pub(crate) fn followers_after(
     world: &World<'_>,
+    shard: Ord32,
     shape: &Shape,
     successor: Ord32,
     factor: usize,
@@ -52,6 +53,7 @@ pub(crate) fn followers_after(
         return kept;
     }
     let worth = |b: Ord32| match world.standing(b) {
+        _ if world.halted(shard, b).is_some() => 0,
         Standing::Target | Standing::Unregistered => 2,
         Standing::Draining => 1,
         Standing::Leaving | Standing::Lost => 0,
@@ -70,6 +72,7 @@ pub(crate) fn followers_after(
 /// Zones after a leader move to `successor`.
 pub(crate) fn span_after_move(
     world: &World<'_>,
+    shard: Ord32,
     shape: &Shape,
     successor: Ord32,
     factor: usize,
@@ -80,6 +83,6 @@ pub(crate) fn span_after_move(
     if shape.votes(successor) {
         return span_now(world, shape);
     }
-    let after = followers_after(world, shape, successor, factor);
+    let after = followers_after(world, shard, shape, successor, factor);
     span_kept(world, after.into_iter().chain([successor]))
 }

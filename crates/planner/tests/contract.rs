@@ -23,7 +23,7 @@ fn the_words_are_fixed() {
     let steps: Vec<&str> = Step::ALL.iter().map(|s| s.as_str()).collect();
     assert_eq!(
         steps.join(" "),
-        "place promote stage fence cut_over seat reseat restore abandon timed_out stalled cancel retake"
+        "place promote stage fence cut_over seat reseat restore abandon timed_out stalled cancel retake drop"
     );
     let waiting: Vec<&str> = WaitingOn::ALL.iter().map(|w| w.as_str()).collect();
     assert_eq!(

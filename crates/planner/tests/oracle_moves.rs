@@ -5,13 +5,15 @@
 mod random;
 mod written_rule;
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::{
     Assignment, BrokerId, Kind, Lifecycle, ShardKey, ShardState, Snapshot, Strategy, StreamKey,
 };
 use evenkeel_planner::{Decision, Plan, Step, Write, plan};
 use random::{Rng, add_brokers, add_stream};
 use serde_json::json;
-use written_rule::WrittenRule;
+use written_rule::{Mend, WrittenRule};
 
 /// Sets of one to three copies over brokers in zones, some of them `leaving`, with what their
 /// followers say of themselves, and loads.
@@ -22,6 +24,7 @@ fn replicated(rng: &mut Rng, leaving: Lifecycle) -> Snapshot {
         [Strategy::Fair, Strategy::Balanced, Strategy::WeightedLoad][rng.below(3)];
     s.policy.capacity_weighted = rng.chance(25);
     s.policy.moves_max_concurrent = 1_000;
+    s.policy.repairs_max_concurrent = 1_000;
     s.policy.mass_loss_percent = 100.0;
     s.policy.rebalancing.leaders = false;
     let zones = rng.below(4);
@@ -63,7 +66,9 @@ fn add_set(rng: &mut Rng, s: &mut Snapshot, shard: ShardKey, factor: usize) {
         let said = match rng.below(10) {
             0 => continue,
             1 => json!({"lag_records": rng.below(3000)}),
-            2 => json!({"caught_up": true, "halted": "damaged"}),
+            2 if rng.chance(50) => json!({"caught_up": true, "halted": "damaged"}),
+            // Said before the assignment was last written.
+            2 => json!({"phase": "halted", "generation": 0}),
             3 => json!({"caught_up": true, "generation": 7}),
             _ => json!({"caught_up": true, "log_end": 100 + rng.below(3)}),
         };
@@ -72,7 +77,28 @@ fn add_set(rng: &mut Rng, s: &mut Snapshot, shard: ShardKey, factor: usize) {
         let reports = s.reports.entry(shard.clone()).or_default();
         reports.push(serde_json::from_value(report).unwrap());
     }
+    if rng.chance(70) {
+        let report =
+            json!({"broker": a.leader, "shard": shard, "generation": 1, "phase": "serving"});
+        let reports = s.reports.entry(shard.clone()).or_default();
+        reports.push(serde_json::from_value(report).unwrap());
+    }
     s.assignments.insert(shard, a);
+}
+
+/// Shards with a follower that halted, in the order of their repair: those that can commit nothing
+/// first.
+fn halted<'s>(rule: &WrittenRule<'s>) -> Vec<(&'s Assignment, BrokerId)> {
+    let of = |a: &'s Assignment| {
+        let halted: Vec<&BrokerId> = a.followers.iter().filter(|b| rule.has_halted(a, b)).collect();
+        let live = a.voters().count() - halted.len();
+        let first = (*halted.first()?).clone();
+        Some((2 * live > a.voters().count(), (a, first)))
+    };
+    let mut all: Vec<(bool, (&Assignment, BrokerId))> =
+        rule.s.assignments.values().filter_map(of).collect();
+    all.sort_by_key(|(short, (a, _))| (*short, a.shard.clone()));
+    all.into_iter().map(|(_, found)| found).collect()
 }
 
 fn write_of<'p>(plan: &'p Plan, shard: &ShardKey) -> Option<&'p Write> {
@@ -104,13 +130,37 @@ fn the_planner_promotes_whom_the_written_rule_names() {
 #[test]
 fn a_drain_goes_where_the_written_rule_says() {
     let (mut leaders, mut followers, mut nowhere) = (0, 0, 0);
+    let (mut copied, mut dropped, mut kept) = (0, 0, 0);
     for seed in 0..600 {
         let s = replicated(&mut Rng::new(seed), Lifecycle::Draining);
         let mut rule = WrittenRule::new(&s);
         let plan = plan(&s);
         let drains = |b: &BrokerId| s.brokers[b].lifecycle == Lifecycle::Draining;
+        let mut mended: BTreeSet<&ShardKey> = BTreeSet::new();
+        for (a, follower) in halted(&rule) {
+            let write = write_of(&plan, &a.shard).map(|w| (w.step, w.from.clone(), w.to.clone()));
+            let from = Some(follower.clone());
+            match rule.mend(a, &follower) {
+                Mend::Copy(to) => {
+                    assert_eq!(write, Some((Step::Restore, from, Some(to))), "seed {seed}");
+                    copied += 1;
+                }
+                Mend::Drop => {
+                    assert_eq!(write, Some((Step::Drop, from, None)), "seed {seed}: {}", a.shard);
+                    dropped += 1;
+                }
+                Mend::Nothing => {
+                    let step = write.map(|(step, ..)| step);
+                    let repairs = [Some(Step::Restore), Some(Step::Drop)];
+                    assert!(!repairs.contains(&step), "seed {seed}: {}", a.shard);
+                    kept += 1;
+                    continue;
+                }
+            }
+            mended.insert(&a.shard);
+        }
         let mut rest: Vec<&Assignment> = Vec::new();
-        for a in s.assignments.values() {
+        for a in s.assignments.values().filter(|a| !mended.contains(&a.shard)) {
             if !drains(a.leader.as_ref().unwrap()) {
                 rest.push(a);
                 continue;
@@ -142,4 +192,5 @@ fn a_drain_goes_where_the_written_rule_says() {
         }
     }
     assert!(leaders > 1000 && followers > 500 && nowhere > 20, "{leaders} {followers} {nowhere}");
+    assert!(copied > 500 && dropped > 20 && kept > 50, "{copied} {dropped} {kept}");
 }

@@ -146,6 +146,13 @@ impl Snapshot {
         self.reports.get(shard)?.iter().find(|r| r.broker == *broker && r.generation == generation)
     }
 
+    /// Why a broker's replica has halted, if it has. The broker's latest word counts, of whatever
+    /// generation: what has halted says so once, and does not act on what comes after.
+    pub fn halted(&self, shard: &ShardKey, broker: &BrokerId) -> Option<&str> {
+        let of_broker = self.reports.get(shard)?.iter().filter(|r| r.broker == *broker);
+        of_broker.max_by_key(|r| r.generation)?.halted_because()
+    }
+
     /// Reads the JSON document, fills the defaults in, and checks it.
     pub fn parse(json: &[u8]) -> Result<Self, SnapshotError> {
         Self::read(json)

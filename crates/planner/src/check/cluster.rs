@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::{Assignment, BrokerId, BrokerView, ShardReport, Snapshot, StreamKey};
+use evenkeel_model::{Assignment, BrokerId, BrokerView, Phase, ShardReport, Snapshot, StreamKey};
 
 use crate::loss::mass_loss;
 use crate::standing::{Standing, standing};
@@ -25,8 +25,16 @@ impl<'a> Cluster<'a> {
         view.map_or(Standing::Lost, of)
     }
 
-    pub(super) fn holds(&self, broker: &BrokerId) -> bool {
-        self.standing(Some(broker)).holds()
+    /// Whether the broker serves and its copy of the shard has not halted.
+    pub(super) fn holds(&self, a: &Assignment, broker: &BrokerId) -> bool {
+        self.standing(Some(broker)).holds() && !self.has_halted(a, broker)
+    }
+
+    /// Whether the broker's last word about the shard is that its copy halted.
+    pub(super) fn has_halted(&self, a: &Assignment, broker: &BrokerId) -> bool {
+        let reports = self.snapshot.reports.get(&a.shard).into_iter().flatten();
+        let last = reports.filter(|r| r.broker == *broker).max_by_key(|r| r.generation);
+        last.is_some_and(|r| r.halted.is_some() || r.phase == Some(Phase::Halted))
     }
 
     /// Whether it serves and is not about to leave.
@@ -59,15 +67,17 @@ impl<'a> Cluster<'a> {
     }
 
     pub(super) fn holds_everything(&self, a: &Assignment, broker: &BrokerId) -> bool {
-        self.report(a, broker).is_some_and(|r| r.caught_up && r.halted.is_none())
+        let caught_up = self.report(a, broker).is_some_and(|r| r.caught_up);
+        caught_up && !self.has_halted(a, broker)
     }
 
     /// Whether its copy is within the lag bound.
     pub(super) fn is_close(&self, a: &Assignment, broker: &BrokerId) -> bool {
         let bound = self.snapshot.policy.move_fence_max_lag_records;
-        self.report(a, broker).is_some_and(|r| {
-            r.halted.is_none() && (r.caught_up || r.lag_records.is_some_and(|lag| lag <= bound))
-        })
+        !self.has_halted(a, broker)
+            && self
+                .report(a, broker)
+                .is_some_and(|r| r.caught_up || r.lag_records.is_some_and(|lag| lag <= bound))
     }
 
     pub(super) fn span<'b>(&self, brokers: impl Iterator<Item = &'b BrokerId>) -> usize {

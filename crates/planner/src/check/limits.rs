@@ -76,7 +76,7 @@ fn pool(cluster: &Cluster<'_>, old: &Assignment, under_way: &Assignment) -> Pool
     if under_way.successor.is_some() || reason != Some(MoveReason::Restore) {
         return Pool::Moves;
     }
-    let live = old.voters().filter(|b| cluster.holds(b)).count();
+    let live = old.voters().filter(|b| cluster.holds(old, b)).count();
     let urgent = live < 2 || live * 2 <= old.voters().count();
     let (pool, limit) = if urgent {
         (Pool::Repairs, cluster.snapshot.policy.repairs_max_concurrent)
@@ -102,7 +102,10 @@ impl<'a> Flights<'a> {
     fn add(&mut self, cluster: &Cluster<'_>, old: &Assignment, a: &'a Assignment) {
         let joins = a.joining.is_some() && a.state != ShardState::Draining;
         let flies = a.successor.is_some() || joins;
-        if !flies || !cluster.standing(a.leader.as_ref()).may_lead() {
+        let halted = old.leader.as_ref().is_some_and(|b| cluster.has_halted(old, b));
+        let led =
+            cluster.standing(a.leader.as_ref()).may_lead() && !(halted && a.leader == old.leader);
+        if !flies || !led {
             return;
         }
         match pool(cluster, old, a) {

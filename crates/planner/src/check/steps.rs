@@ -60,7 +60,8 @@ fn members(cluster: &Cluster<'_>, change: &Change<'_>, say: &mut impl FnMut(Stri
     let removed = before.difference(&voters).count();
     let exchanges = [Step::CutOver, Step::Seat];
     let most = usize::from(exchanges.contains(&change.write.step));
-    if change.write.step != Step::Place && (added > most || removed > added) {
+    let gone = added + usize::from(change.write.step == Step::Drop);
+    if change.write.step != Step::Place && (added > most || removed > gone) {
         say(format!("the set changes by {added} new and {removed} gone members"));
     }
     let held: Vec<&BrokerId> =
@@ -96,7 +97,8 @@ fn step(
             }
         }
         Step::Promote => {
-            if leads && leader_says.is_none_or(|r| r.halted.is_none()) {
+            let halted = old.leader.as_ref().is_some_and(|b| cluster.has_halted(old, b));
+            if leads && !halted {
                 say("its leader is there".to_owned());
             }
             let level = |b: &&BrokerId| cluster.holds_everything(old, b);
@@ -140,10 +142,42 @@ fn step(
                 say("another than the replaced follower goes".to_owned());
             }
         }
+        Step::Drop => dropped(cluster, old, next, say),
         Step::Retake if old.state != ShardState::Draining => {
             say("the leader was not fenced".to_owned());
         }
         _ => {}
+    }
+}
+
+/// Only what has halted is taken out of a set, and only where a majority of the set is left that
+/// holds everything and no other broker could be copied to.
+fn dropped(
+    cluster: &Cluster<'_>,
+    old: &Assignment,
+    next: &Assignment,
+    say: &mut impl FnMut(String),
+) {
+    let gone: Vec<&BrokerId> = old.voters().filter(|b| next.voters().all(|n| n != *b)).collect();
+    if gone.len() != 1 || !cluster.has_halted(old, gone[0]) || old.leader.as_ref() == Some(gone[0])
+    {
+        say("what goes has not halted".to_owned());
+    }
+    let serves =
+        |b: &BrokerId| cluster.report(old, b).is_some_and(|r| r.phase == Some(Phase::Serving));
+    let whole = |b: &&BrokerId| match old.leader.as_ref() == Some(*b) {
+        true => serves(b),
+        false => cluster.holds_everything(old, b),
+    };
+    let good = old.voters().filter(|b| cluster.holds(old, b)).filter(whole).count();
+    if good * 2 <= old.voters().count() || !old.leader.as_ref().is_some_and(serves) {
+        say(format!("{good} of {} replicas hold everything", old.voters().count()));
+    }
+    if old.is_moving() {
+        say("a move is under way".to_owned());
+    }
+    if cluster.snapshot.paused {
+        say("placement is paused".to_owned());
     }
 }
 
@@ -157,17 +191,18 @@ fn start(
     if cluster.snapshot.paused {
         say("placement is paused".to_owned());
     }
-    if !cluster.standing(old.leader.as_ref()).may_lead() {
+    let halted = old.leader.as_ref().is_some_and(|b| cluster.has_halted(old, b));
+    if !cluster.standing(old.leader.as_ref()).may_lead() || halted {
         say("there is no leader to copy from".to_owned());
     }
-    let live = old.voters().filter(|b| cluster.holds(b)).count();
+    let live = old.voters().filter(|b| cluster.holds(old, b)).count();
     let spreads = change.balances() || change.is_for(MoveReason::Spread);
     if cluster.mass_loss.is_some() && (spreads || (change.is_for(MoveReason::Restore) && live > 1))
     {
         say("many brokers are missing".to_owned());
     }
     let Some(copy) = copy_of(change.next()) else { return };
-    let now = cluster.span(old.voters().filter(|b| cluster.holds(b)));
+    let now = cluster.span(old.voters().filter(|b| cluster.standing(Some(b)).holds()));
     if change.balances() && cluster.widest_after(old, copy).max(1) < now {
         say(format!("the shard would lose one of {now} zones"));
     }

@@ -190,9 +190,11 @@ impl About<'_> {
     /// How far a replica is, in its own words.
     fn report(&self, broker: &BrokerId) -> String {
         let Some(a) = self.assignment else { return "it has not reported".to_owned() };
+        if let Some(why) = self.snapshot.halted(self.shard, broker) {
+            return format!("it halted: {why}");
+        }
         match self.snapshot.report(self.shard, broker, a.generation) {
             None => format!("it has not reported at generation {}", a.generation),
-            Some(ShardReport { halted: Some(why), .. }) => format!("it halted: {why}"),
             Some(ShardReport { lag_records: Some(lag), .. }) if *lag > 0 => {
                 format!("it is {lag} records behind")
             }

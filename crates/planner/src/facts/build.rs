@@ -29,7 +29,7 @@ impl Facts {
         }
         facts.add_shards(snapshot);
         for (shard, reports) in &snapshot.reports {
-            if reports.iter().any(|r| r.halted.is_some())
+            if reports.iter().any(|r| r.halted_because().is_some())
                 && let Some(shard) = facts.shard_named(shard)
             {
                 facts.shards[shard as usize].halted = true;

@@ -37,7 +37,7 @@ impl Facts {
 
     /// What brokers say about a shard is now `reports`.
     pub(crate) fn report_shard(&mut self, shard: Ord32, reports: &[ShardReport]) {
-        self.shards[shard as usize].halted = reports.iter().any(|r| r.halted.is_some());
+        self.shards[shard as usize].halted = reports.iter().any(|r| r.halted_because().is_some());
     }
 
     fn compact(&mut self) {

@@ -17,7 +17,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
         let Some(assignment) = pass.world.assignment(shard) else { continue };
         if assignment.state == ShardState::Draining {
             fenced(pass, shard);
-        } else if !pass.world.standing(pass.world.shard(shard).leader).may_lead() {
+        } else if !leads(pass, shard) {
             // Failover's business.
         } else if assignment.successor.is_some() {
             staged(pass, shard);
@@ -25,6 +25,12 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
             copying(pass, shard);
         }
     }
+}
+
+/// Whether the leader is there to hand anything over.
+fn leads(pass: &Pass<'_>, shard: Ord32) -> bool {
+    let world = &pass.world;
+    world.standing(world.shard(shard).leader).may_lead() && world.leader_halted(shard).is_none()
 }
 
 /// The move record, or one made up for a snapshot that left it out.
@@ -48,14 +54,14 @@ fn stored_state(pass: &Pass<'_>, shard: Ord32) -> ShardState {
 pub(crate) fn is_close(report: Option<&ShardReport>, bound: u64) -> Result<(), String> {
     match report {
         None => Err("it has not reported at this generation".to_owned()),
-        Some(r) if r.halted.is_some() || r.phase == Some(Phase::Halted) => {
-            Err(format!("it halted: {}", r.halted.as_deref().unwrap_or("no reason given")))
-        }
-        Some(r) => match r.lag_records {
-            Some(lag) if lag <= bound => Ok(()),
-            Some(lag) => Err(format!("it is {lag} records behind and the bound is {bound}")),
-            None if r.caught_up => Ok(()),
-            None => Err("the leader does not count it yet".to_owned()),
+        Some(r) => match (r.halted_because(), r.lag_records) {
+            (Some(why), _) => Err(format!("it halted: {why}")),
+            (None, Some(lag)) if lag <= bound => Ok(()),
+            (None, Some(lag)) => {
+                Err(format!("it is {lag} records behind and the bound is {bound}"))
+            }
+            (None, None) if r.caught_up => Ok(()),
+            (None, None) => Err("the leader does not count it yet".to_owned()),
         },
     }
 }
@@ -123,7 +129,7 @@ fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
 
 fn cut_over(pass: &mut Pass<'_>, shard: Ord32, shape: &Shape, to: Ord32, reason: MoveReason) {
     let factor = pass.world.stream_of(shard).factor();
-    let followers = followers_after(&pass.world, shape, to, factor);
+    let followers = followers_after(&pass.world, shard, shape, to, factor);
     let detail = format!("{} drained", pass.world.name(shape.leader));
     let next = Shape { leader: to, followers, successor: NONE, joining: NONE, leaving: NONE };
     let draft = Draft {
@@ -236,7 +242,7 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
         return end_copy(pass, shard, Step::Abandon, format!("{name} {why}"));
     }
     let restore = record.reason == MoveReason::Restore;
-    if restore && shape.leaving != NONE && world.standing(shape.leaving).holds() {
+    if restore && shape.leaving != NONE && world.is_live(shard, shape.leaving) {
         let detail = format!("{} came back", world.name(shape.leaving));
         return end_copy(pass, shard, Step::Abandon, detail);
     }
@@ -265,7 +271,7 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
 fn is_seatable(pass: &Pass<'_>, shard: Ord32, shape: &Shape) -> Result<(), String> {
     let world = &pass.world;
     let report = world.report(shard, shape.joining);
-    let whole = report.is_some_and(|r| r.caught_up && r.halted.is_none());
+    let whole = report.is_some_and(|r| r.caught_up && r.halted_because().is_none());
     if !whole {
         is_close(report, world.policy.move_fence_max_lag_records)?;
     }

@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 
-use evenkeel_model::{MarkerReason, Phase, ShardState};
+use evenkeel_model::{MarkerReason, ShardState};
 
 use crate::decision::{Reason, RefusedBecause, Step, WaitingOn};
 use crate::pass::{Draft, Pass};
@@ -28,7 +28,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
 pub(crate) fn caught_up_followers(pass: &Pass<'_>, shard: Ord32) -> Vec<Ord32> {
     let holds = |b: &Ord32| {
         let report = pass.world.report(shard, *b);
-        report.is_some_and(|r| r.caught_up && r.halted.is_none() && r.phase != Some(Phase::Halted))
+        report.is_some_and(|r| r.caught_up && r.halted_because().is_none())
     };
     pass.world.followers(shard).iter().copied().filter(holds).collect()
 }

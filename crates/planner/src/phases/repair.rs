@@ -5,14 +5,14 @@ use evenkeel_model::{Millis, MoveReason};
 use crate::decision::{Step, WaitingOn};
 use crate::moves::{can_copy, copy_target, start_follower_copy, wait_for_broker};
 use crate::pass::{Pass, gave_up};
-use crate::phases::place;
+use crate::phases::{place, rebuild};
 use crate::slots::{Urgency, restore_pool};
 use crate::world::{NONE, Ord32, World};
 
 /// One replica to be made.
 struct Need {
     shard: Ord32,
-    /// The lost follower to replace, or none for a set that is short.
+    /// The lost or halted follower to replace, or none for a set that is short.
     replaces: Ord32,
 }
 
@@ -34,19 +34,23 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
     }
 }
 
-/// A short set grows before anybody is replaced; a lost follower is replaced after the delay.
+/// A short set grows before anybody is replaced; a follower that halted is replaced at once, for it
+/// does not come back, and one whose broker is lost after the delay.
 fn need(world: &World<'_>, shard: Ord32) -> Result<Need, Option<String>> {
     if world.voters(shard).count() < world.stream_of(shard).factor() {
         return Ok(Need { shard, replaces: NONE });
     }
-    let lost = || world.followers(shard).iter().copied().filter(|b| !world.standing(*b).holds());
     let delay = world.policy.restore_after_ms;
-    if delay > 0
-        && let Some(replaces) = lost().find(|b| lost_for(world, *b).is_none_or(|age| age > delay))
-    {
+    if delay == 0 {
+        return Err(None);
+    }
+    let lost = || world.followers(shard).iter().copied().filter(|b| !world.is_live(shard, *b));
+    let is_due =
+        |b: &Ord32| world.standing(*b).holds() || lost_for(world, *b).is_none_or(|age| age > delay);
+    if let Some(replaces) = lost().find(is_due) {
         return Ok(Need { shard, replaces });
     }
-    let Some(first) = lost().next().filter(|_| delay > 0) else { return Err(None) };
+    let Some(first) = lost().next() else { return Err(None) };
     let name = world.name(first);
     let age = lost_for(world, first).unwrap_or_default();
     Err(Some(format!("{name} has been lost for {age} ms and is replaced after {delay} ms")))
@@ -60,9 +64,9 @@ fn lost_for(world: &World<'_>, broker: Ord32) -> Option<Millis> {
 
 fn restore(pass: &mut Pass<'_>, need: &Need) {
     let Need { shard, replaces } = *need;
-    if !can_copy(pass, shard) {
-        let voters: Vec<Ord32> = pass.world.voters(shard).collect();
-        return place::refuse(pass, shard, |b| voters.contains(&b));
+    let in_place = !can_copy(pass, shard);
+    if in_place && let Err(why) = rebuild::is_safe(pass, shard, replaces) {
+        return refuse(pass, shard, why);
     }
     if pass.world.snapshot.paused {
         return pass.wait(shard, WaitingOn::Paused, "placement is paused".to_owned());
@@ -79,16 +83,33 @@ fn restore(pass: &mut Pass<'_>, need: &Need) {
     if let Some((on, detail)) = pass.slots.full(&pass.world, pool) {
         return pass.wait(shard, on, detail);
     }
+    if in_place {
+        return rebuild::drop_replica(pass, shard, replaces);
+    }
     let Some(joining) = copy_target(pass, shard, replaces) else {
         return wait_for_broker(pass, shard);
     };
-    let world = &pass.world;
-    let detail = if replaces == NONE {
-        let (held, factor) = (world.voters(shard).count(), world.stream_of(shard).factor());
-        format!("the set has {held} of {factor} replicas")
-    } else {
-        format!("{} is lost", world.name(replaces))
-    };
     let kind = (Step::Restore, MoveReason::Restore, pool);
+    let detail = why_restore(&pass.world, need);
     start_follower_copy(pass, shard, kind, (joining, replaces), detail);
+}
+
+/// Says that no broker can take a copy, and why a halted replica is not rebuilt where it is.
+fn refuse(pass: &mut Pass<'_>, shard: Ord32, stays: Option<String>) {
+    let voters: Vec<Ord32> = pass.world.voters(shard).collect();
+    let (because, detail) = place::why_no_broker(pass, shard, |b| voters.contains(&b));
+    let detail = stays.map_or(detail.clone(), |stays| format!("{detail}; {stays}"));
+    pass.refuse(shard, because, detail);
+}
+
+fn why_restore(world: &World<'_>, Need { shard, replaces }: &Need) -> String {
+    if *replaces == NONE {
+        let (held, factor) = (world.voters(*shard).count(), world.stream_of(*shard).factor());
+        return format!("the set has {held} of {factor} replicas");
+    }
+    let name = world.name(*replaces);
+    match world.halted(*shard, *replaces).filter(|_| world.standing(*replaces).holds()) {
+        Some(why) => format!("{name} halted ({why})"),
+        None => format!("{name} is lost"),
+    }
 }

@@ -16,6 +16,8 @@ use evenkeel_model::hash::score64;
 use evenkeel_model::{Assignment, BrokerId, ShardKey, Snapshot, StreamKey};
 
 pub(crate) use load::Loads;
+#[allow(unused_imports, reason = "not every test repairs")]
+pub(crate) use moves::Mend;
 
 /// What the slow reckoning keeps.
 pub(crate) struct WrittenRule<'s> {

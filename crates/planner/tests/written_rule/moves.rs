@@ -15,15 +15,59 @@ enum Takes {
     Patience,
 }
 
+/// What is done about a follower that halted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mend {
+    /// Another broker gets a copy.
+    Copy(BrokerId),
+    /// It leaves the set, to be copied anew where it is.
+    Drop,
+    /// Nobody can take a copy, and it may not leave.
+    Nothing,
+}
+
 impl WrittenRule<'_> {
+    /// Whether the last that a broker said of the shard is that its replica halted.
+    pub(crate) fn has_halted(&self, a: &Assignment, b: &BrokerId) -> bool {
+        let of_shard = self.s.reports.get(&a.shard).into_iter().flatten();
+        let mut said: Vec<&ShardReport> = of_shard.filter(|r| r.broker == *b).collect();
+        said.sort_by_key(|r| r.generation);
+        said.last().is_some_and(|r| r.halted.is_some() || r.phase == Some(Phase::Halted))
+    }
+
+    /// What is done about `halted`, a follower of `a`, and the counts that follow from it.
+    pub(crate) fn mend(&mut self, a: &Assignment, halted: &BrokerId) -> Mend {
+        if let Some(to) = self.replace_follower(a, halted) {
+            return Mend::Copy(to);
+        }
+        let view = &self.s.brokers[halted];
+        let held = get(&self.held, halted);
+        let fits = self.eligible(&a.shard.stream).contains(&halted)
+            && view.max_shards.is_none_or(|cap| held <= u64::from(cap));
+        let serves = |b: &BrokerId| {
+            self.report(a, b).is_some_and(|r| r.phase == Some(Phase::Serving))
+                && !self.has_halted(a, b)
+        };
+        let leader = a.leader.as_ref().unwrap();
+        let there = |b: &BrokerId| self.s.brokers[b].is_serving();
+        let level = |b: &&BrokerId| there(b) && self.holds_everything(a, b);
+        let good =
+            usize::from(there(leader) && serves(leader)) + a.followers.iter().filter(level).count();
+        let all = a.followers.len() + 1;
+        if !fits || !serves(leader) || 2 * good <= all {
+            return Mend::Nothing;
+        }
+        *self.held.get_mut(halted).unwrap() -= 1;
+        Mend::Drop
+    }
+
     fn report(&self, a: &Assignment, b: &BrokerId) -> Option<&ShardReport> {
         let reports = self.s.reports.get(&a.shard)?;
         reports.iter().find(|r| r.broker == *b && r.generation == a.generation)
     }
 
     fn holds_everything(&self, a: &Assignment, b: &BrokerId) -> bool {
-        self.report(a, b)
-            .is_some_and(|r| r.caught_up && r.halted.is_none() && r.phase != Some(Phase::Halted))
+        self.report(a, b).is_some_and(|r| r.caught_up) && !self.has_halted(a, b)
     }
 
     /// The follower that takes over from a lost leader, and the counts that follow from it.
@@ -64,7 +108,7 @@ impl WrittenRule<'_> {
             return self.has_room(b).then_some(Takes::Copy);
         }
         let report = self.report(a, b);
-        if report.is_some_and(|r| r.halted.is_some()) {
+        if self.has_halted(a, b) {
             return None;
         }
         let bound = self.s.policy.move_fence_max_lag_records;

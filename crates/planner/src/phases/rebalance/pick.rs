@@ -191,7 +191,7 @@ pub(crate) fn way_if_allowed(pass: &Pass<'_>, shard: Ord32, to: Ord32) -> Option
         let shape = world.shape(shard);
         let factor = world.stream_of(shard).factor();
         // One copy spans one zone wherever it is, be its broker's zone known or not.
-        if span_after_move(world, &shape, to, factor).max(1) < span_now(world, &shape) {
+        if span_after_move(world, shard, &shape, to, factor).max(1) < span_now(world, &shape) {
             return None;
         }
     }

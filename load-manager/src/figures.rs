@@ -10,8 +10,9 @@ use crate::records::Records;
 
 /// What holds a move that has begun, or that could begin but for a limit. Time that must pass
 /// first, such as the delay before a repair, is no trouble and not counted.
-const HOLDS_A_MOVE: [WaitingOn; 4] = [
+const HOLDS_A_MOVE: [WaitingOn; 5] = [
     WaitingOn::CopyBehind,
+    WaitingOn::CopyPaused,
     WaitingOn::LeaderStopping,
     WaitingOn::MoveSlots,
     WaitingOn::BrokerSlots,

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use evenkeel_model::{BrokerId, ShardKey, Snapshot};
 use evenkeel_planner::{Conditions, Planner};
 
-use crate::policy;
 use crate::records::Records;
 use crate::snapshot::{self, Circumstances};
+use crate::{copying, policy};
 
 /// A planner, once somebody asked for one.
 #[derive(Default)]
@@ -163,5 +163,6 @@ fn take_time_in(planner: &mut Planner, records: &Records, at: &Circumstances) {
         elected_at_ms: at.elected_at_ms,
         paused: snapshot::is_paused(records, at.now_ms),
         policy: policy::effective(records, &at.configured),
+        copy_pauses: copying::pauses(records),
     });
 }

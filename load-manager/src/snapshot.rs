@@ -48,6 +48,7 @@ pub(crate) fn build(records: &Records, at: &Circumstances) -> Snapshot {
         }
     }
     snapshot.history = history(records);
+    snapshot.copy_pauses = copying::pauses(records);
     snapshot
 }
 

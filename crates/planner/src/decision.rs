@@ -121,11 +121,13 @@ pub enum WaitingOn {
     MassLoss,
     /// Only the lost broker ever held the shard.
     OwnerUnavailable,
+    /// An operator holds the copy.
+    CopyPaused,
 }
 
 impl WaitingOn {
     /// Every word, in the order of the documents.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::CopyBehind,
         Self::LeaderStopping,
         Self::MoveSlots,
@@ -136,6 +138,7 @@ impl WaitingOn {
         Self::RestoreDelay,
         Self::MassLoss,
         Self::OwnerUnavailable,
+        Self::CopyPaused,
     ];
 
     /// The word used in output and as a metric label.
@@ -151,6 +154,7 @@ impl WaitingOn {
             Self::RestoreDelay => "restore_delay",
             Self::MassLoss => "mass_loss",
             Self::OwnerUnavailable => "owner_unavailable",
+            Self::CopyPaused => "copy_paused",
         }
     }
 }

@@ -17,6 +17,7 @@ mod moves;
 mod operator;
 mod owners;
 mod pass;
+mod pauses;
 mod phases;
 mod plan;
 mod planner;

@@ -8,6 +8,7 @@ use evenkeel_model::{
 
 use crate::decision::{Decision, Reason, Refusal, RefusedBecause, Step, Waiting, WaitingOn, Write};
 use crate::loss::LossGuard;
+use crate::pauses;
 use crate::scores::Scores;
 use crate::slots::{Flight, Slots};
 use crate::tally::Tally;
@@ -103,6 +104,14 @@ impl<'a> Pass<'a> {
     pub(crate) fn wait(&mut self, shard: Ord32, on: WaitingOn, detail: String) {
         let waiting = Decision::Wait(Waiting { on, detail });
         self.decisions.entry(shard).or_insert(waiting);
+    }
+
+    /// Whether an operator's pause would hold a copy, and says so.
+    pub(crate) fn is_copy_paused(&mut self, shard: Ord32, copy: pauses::Copy) -> bool {
+        let Some(pause) = pauses::holds(&self.world, shard, copy) else { return false };
+        let detail = pauses::words(pause, self.world.now);
+        self.wait(shard, WaitingOn::CopyPaused, detail);
+        true
     }
 
     /// Says that something cannot happen. What an earlier phase said stands.

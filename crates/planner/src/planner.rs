@@ -1,8 +1,8 @@
 //! A planner that keeps its facts from pass to pass.
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, HistoryEntry, LoadReport, Marker, Millis, Policy, ShardKey,
-    ShardReport, Snapshot,
+    Assignment, BrokerId, BrokerView, CopyPauseRecord, HistoryEntry, LoadReport, Marker, Millis,
+    Policy, ShardKey, ShardReport, Snapshot,
 };
 
 use crate::balance::{Balance, balance_of, overview};
@@ -25,6 +25,8 @@ pub struct Conditions {
     pub paused: bool,
     /// Placement policy.
     pub policy: Policy,
+    /// Operators' pauses of copies, those that ended lately as well.
+    pub copy_pauses: Vec<CopyPauseRecord>,
 }
 
 /// A snapshot with the facts that every pass needs. A change costs what changed, and so does the
@@ -82,6 +84,7 @@ impl Planner {
         self.snapshot.elected_at_ms = conditions.elected_at_ms;
         self.snapshot.paused = conditions.paused;
         self.snapshot.policy = conditions.policy;
+        self.snapshot.copy_pauses = conditions.copy_pauses;
     }
 
     /// Finished moves, oldest first.

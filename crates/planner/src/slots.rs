@@ -3,6 +3,7 @@
 use evenkeel_model::{CopyClass, MoveReason, ShardState};
 
 use crate::decision::WaitingOn;
+use crate::pauses;
 use crate::world::{NONE, Ord32, World};
 
 /// Whose limit a flight counts against.
@@ -101,11 +102,16 @@ impl Slots {
 
     /// What the snapshot shows under way for a shard. A fenced shard that lost its destination
     /// holds no slot any more, nor does a shard whose leader is lost or has halted: nothing goes on for
-    /// it until there is one, and others must not wait for it.
+    /// it until there is one, and others must not wait for it. The same goes for a copy that an
+    /// operator holds.
     pub(crate) fn flight_of(world: &World<'_>, shard: Ord32) -> Option<Flight> {
         let leader = world.shard(shard).leader;
         let leads = world.standing(leader).may_lead() && world.leader_halted(shard).is_none();
-        if leads { Self::under(world, shard, leader) } else { None }
+        if leads && pauses::held(world, shard).is_none() {
+            Self::under(world, shard, leader)
+        } else {
+            None
+        }
     }
 
     /// What is under way for a shard, and goes on under `leader`.

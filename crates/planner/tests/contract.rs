@@ -29,7 +29,7 @@ fn the_words_are_fixed() {
     assert_eq!(
         waiting.join(" "),
         "copy_behind leader_stopping move_slots broker_slots paused settling cooldown restore_delay \
-         mass_loss owner_unavailable"
+         mass_loss owner_unavailable copy_paused"
     );
     let refusals: Vec<&str> = RefusedBecause::ALL.iter().map(|r| r.as_str()).collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a copy's pause, its turn and the migrator's absence mean for the clocks of its move.
+//! What a pause of a copy, its turn and the migrator's absence mean for the clocks of its move.
 
 use evenkeel_model::{Lifecycle, Millis, Policy};
 use evenkeel_planner::{Decision, Step};
@@ -39,7 +39,7 @@ fn migrator(stock: &mut Stock, elected_at_ms: Millis) {
 
 fn copy(stock: &mut Stock, at_ms: Millis, waits: bool) {
     let copy = json!({
-        "shard": SHARD, "generation": 4, "class": "under_replicated", "source": "b1",
+        "shard": SHARD, "generation": 4, "class": "unavailable", "source": "b1",
         "destination": "b3", "bytes_done": 5, "bytes_total": 9, "bytes_per_second": 1,
         "waits": waits, "at_ms": at_ms,
     });
@@ -48,10 +48,10 @@ fn copy(stock: &mut Stock, at_ms: Millis, waits: bool) {
 
 fn pause(stock: &mut Stock, until_ms: Option<Millis>) {
     let pause: Value = json!({
-        "scope": "class/under_replicated", "by": "ann", "reason": "rack work",
+        "scope": "class/unavailable", "by": "ann", "reason": "rack work",
         "at_ms": 110_000, "until_ms": until_ms,
     });
-    stock.put("/cluster/copy_pauses/class/under_replicated", &pause);
+    stock.put("/cluster/copy_pauses/class/unavailable", &pause);
 }
 
 /// The step that the plan of this moment makes of the shard, if any.
@@ -105,6 +105,6 @@ fn no_move_is_given_up_while_its_copy_is_paused_and_its_time_counts_from_the_end
     assert_eq!(step(&stock, end + TIMEOUT), None);
     assert_eq!(step(&stock, end + TIMEOUT + 1), Some(Step::TimedOut));
     // A pause of another class is none of its business.
-    stock.delete("/cluster/copy_pauses/class/under_replicated");
+    stock.delete("/cluster/copy_pauses/class/unavailable");
     assert_eq!(step(&stock, end + STALL), Some(Step::TimedOut));
 }

@@ -13,8 +13,8 @@ use std::io::Read;
 use serde_json::{Map, Value};
 
 use crate::{
-    Assignment, BrokerId, HistoryEntry, Lifecycle, LoadReport, Marker, Millis, Policy, ShardKey,
-    ShardReport, Stream, StreamKey,
+    Assignment, BrokerId, CopyPauseRecord, HistoryEntry, Lifecycle, LoadReport, Marker, Millis,
+    Policy, ShardKey, ShardReport, Stream, StreamKey,
 };
 
 /// The only layout of a snapshot file so far.
@@ -113,6 +113,8 @@ pub struct Snapshot {
     pub reports: BTreeMap<ShardKey, Vec<ShardReport>>,
     /// Finished moves, oldest first.
     pub history: Vec<HistoryEntry>,
+    /// Operators' pauses of copies, those that ended lately as well.
+    pub copy_pauses: Vec<CopyPauseRecord>,
     /// Fields of the document that this version does not know.
     pub extra: Map<String, Value>,
 }
@@ -132,6 +134,7 @@ impl Snapshot {
             assignments: BTreeMap::new(),
             reports: BTreeMap::new(),
             history: Vec::new(),
+            copy_pauses: Vec::new(),
             extra: Map::new(),
         }
     }

@@ -9,7 +9,9 @@ use super::elements::Elements;
 use super::names::Names;
 use super::resolve::{BrokerDocument, MarkerDocument};
 use super::{SNAPSHOT_VERSION, Snapshot, SnapshotError};
-use crate::{Assignment, HistoryEntry, Millis, Policy, ShardKey, ShardReport, Stream};
+use crate::{
+    Assignment, CopyPauseRecord, HistoryEntry, Millis, Policy, ShardKey, ShardReport, Stream,
+};
 
 /// A document as it stands, nothing filled in.
 #[derive(Default)]
@@ -26,6 +28,7 @@ pub(super) struct Document {
     pub(super) assignments: Vec<(ShardKey, Assignment)>,
     pub(super) reports: Vec<ShardReport>,
     pub(super) history: Vec<HistoryEntry>,
+    pub(super) copy_pauses: Vec<CopyPauseRecord>,
     pub(super) extra: Map<String, Value>,
 }
 
@@ -88,6 +91,7 @@ impl Document {
                     names.brokers(h.from.iter_mut().chain(&mut h.to));
                 })?;
             }
+            "copy_pauses" => self.copy_pauses = list(elements, name, |_| {})?,
             _ => drop(self.extra.insert(name.to_owned(), field(elements, name)?)),
         }
         Ok(())

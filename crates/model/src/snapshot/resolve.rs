@@ -84,6 +84,7 @@ impl Document {
             assignments: BTreeMap::new(),
             reports: BTreeMap::new(),
             history: self.history,
+            copy_pauses: self.copy_pauses,
             streams,
             extra: self.extra,
         };

@@ -23,6 +23,7 @@ impl Serialize for Snapshot {
         map.serialize_entry("assignments", &Rows(|| self.assignments.values()))?;
         map.serialize_entry("reports", &Rows(|| self.reports.values().flatten()))?;
         map.serialize_entry("history", &self.history)?;
+        map.serialize_entry("copy_pauses", &self.copy_pauses)?;
         for (name, value) in &self.extra {
             map.serialize_entry(name, value)?;
         }

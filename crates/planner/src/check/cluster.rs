@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::{Assignment, BrokerId, BrokerView, Phase, ShardReport, Snapshot, StreamKey};
+use evenkeel_model::{
+    Assignment, BrokerId, BrokerView, CopyClass, MoveReason, Phase, ShardReport, ShardState,
+    Snapshot, StreamKey,
+};
 
 use crate::loss::mass_loss;
 use crate::standing::{Standing, standing};
@@ -64,6 +67,26 @@ impl<'a> Cluster<'a> {
     /// What `broker` says about the shard at the generation of `a`.
     pub(super) fn report(&self, a: &Assignment, broker: &BrokerId) -> Option<&'a ShardReport> {
         self.snapshot.report(&a.shard, broker, a.generation)
+    }
+
+    /// Whether an operator holds the copy that `next` names, by what the shard was as `old`.
+    pub(super) fn is_copy_paused(&self, old: &Assignment, next: &Assignment) -> bool {
+        if super::copy_of(next).is_none() || next.state == ShardState::Draining {
+            return false;
+        }
+        let (all, live) =
+            (old.voters().count(), old.voters().filter(|b| self.holds(old, b)).count());
+        let reason = next.move_.as_ref().map_or(MoveReason::Restore, |m| m.reason);
+        let exchanges = next.leaving.as_ref().is_some_and(|b| self.holds(old, b));
+        let adds = next.successor.is_none() && !exchanges;
+        let class = match reason {
+            _ if adds && live < all => CopyClass::of_loss(all, live),
+            MoveReason::Restore if adds && live == 1 => CopyClass::LastCopy,
+            reason => CopyClass::from(reason),
+        };
+        let now = self.snapshot.as_of_ms;
+        let on = self.snapshot.copy_pauses.iter().filter(|p| p.at_ms <= now && p.is_on(now));
+        on.filter(|p| p.scope.holds(class, &old.shard)).count() > 0
     }
 
     pub(super) fn holds_everything(&self, a: &Assignment, broker: &BrokerId) -> bool {

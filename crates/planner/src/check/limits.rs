@@ -105,7 +105,7 @@ impl<'a> Flights<'a> {
         let halted = old.leader.as_ref().is_some_and(|b| cluster.has_halted(old, b));
         let led =
             cluster.standing(a.leader.as_ref()).may_lead() && !(halted && a.leader == old.leader);
-        if !flies || !led {
+        if !flies || !led || cluster.is_copy_paused(old, a) {
             return;
         }
         match pool(cluster, old, a) {

@@ -191,6 +191,9 @@ fn start(
     if cluster.snapshot.paused {
         say("placement is paused".to_owned());
     }
+    if !change.is_for(MoveReason::Operator) && cluster.is_copy_paused(old, change.next()) {
+        say("an operator holds copies like this one".to_owned());
+    }
     let halted = old.leader.as_ref().is_some_and(|b| cluster.has_halted(old, b));
     if !cluster.standing(old.leader.as_ref()).may_lead() || halted {
         say("there is no leader to copy from".to_owned());

@@ -1,6 +1,8 @@
 //! Since when something waits, and what would have to change.
 
-use evenkeel_model::{Assignment, BrokerId, Lifecycle, Millis, ShardKey, Snapshot};
+use evenkeel_model::{
+    Assignment, BrokerId, CopyPauseRecord, Lifecycle, Millis, PauseScope, ShardKey, Snapshot,
+};
 
 use crate::decision::{Decision, RefusedBecause, WaitingOn};
 
@@ -77,11 +79,23 @@ impl About<'_> {
             WaitingOn::RestoreDelay | WaitingOn::MassLoss | WaitingOn::OwnerUnavailable => {
                 self.lost().iter().filter_map(|b| self.changed(b)).max()
             }
+            WaitingOn::CopyPaused => self.pause().map(|p| p.at_ms),
             // Of slots and of a pause, no record tells when the wait began; of a drain one does.
             WaitingOn::MoveSlots | WaitingOn::BrokerSlots | WaitingOn::Paused => {
                 self.since_leaving()
             }
         }
+    }
+
+    /// The operator's pause that was made first, of those that are on and may hold the shard.
+    fn pause(&self) -> Option<&CopyPauseRecord> {
+        let now = self.s.as_of_ms;
+        let concerns = |p: &&CopyPauseRecord| match &p.scope {
+            PauseScope::Shard(held) => held == self.shard,
+            PauseScope::Class(_) => true,
+        };
+        let on = self.s.copy_pauses.iter().filter(|p| p.at_ms <= now && p.is_on(now));
+        on.filter(concerns).min_by_key(|p| p.at_ms)
     }
 
     /// When the last move of the shard ended.
@@ -140,6 +154,12 @@ impl About<'_> {
                 policy.moves_max_per_node.map_or("none".to_owned(), |max| max.to_string())
             ),
             WaitingOn::Paused => "an operator resumes placement".to_owned(),
+            WaitingOn::CopyPaused => match self.pause() {
+                Some(CopyPauseRecord { scope, until_ms: None, .. }) => {
+                    format!("an operator resumes copies of {scope}")
+                }
+                _ => "the pause ends, or an operator resumes copies".to_owned(),
+            },
             WaitingOn::Settling => format!(
                 "{} have passed since the first broker registered (settle_ms)",
                 super::span(policy.settle_ms)

@@ -4,6 +4,7 @@ use evenkeel_model::{Move, MoveOutcome, MoveReason, Phase, ShardReport, ShardSta
 
 use crate::decision::{Reason, Step, WaitingOn};
 use crate::pass::{Draft, Pass};
+use crate::pauses;
 use crate::phases::failover::best_replica;
 use crate::slots::Slots;
 use crate::world::{NONE, Ord32, Shape, Standing};
@@ -213,7 +214,7 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
             reason: Reason::Move(record.reason),
             from: shape.leader,
             to: shape.successor,
-            flight: Slots::flight_of(world, shard),
+            flight: Slots::under(world, shard, shape.leader),
             detail: format!("{name} is within {bound} records"),
             shape,
             state: ShardState::Draining,
@@ -222,7 +223,7 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
         };
         return pass.write(shard, draft);
     }
-    if let Some(detail) = overdue(pass, &record) {
+    if let Some(detail) = overdue(pass, shard, &record) {
         return end_copy(pass, shard, Step::TimedOut, detail);
     }
     let detail = match close {
@@ -230,7 +231,19 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
         Ok(()) if !serves => format!("{} does not serve yet", world.name(shape.leader)),
         Ok(()) => format!("{name} lost its registration"),
     };
-    pass.wait(shard, WaitingOn::CopyBehind, detail);
+    wait_for_copy(pass, shard, detail);
+}
+
+/// Says why a copy under way is not done: an operator holds it, or it is behind.
+fn wait_for_copy(pass: &mut Pass<'_>, shard: Ord32, behind: String) {
+    let now = pass.world.now;
+    match pauses::held(&pass.world, shard) {
+        Some(pause) => {
+            let detail = format!("{behind}; {}", pauses::words(pause, now));
+            pass.wait(shard, WaitingOn::CopyPaused, detail);
+        }
+        None => pass.wait(shard, WaitingOn::CopyBehind, behind),
+    }
 }
 
 fn copying(pass: &mut Pass<'_>, shard: Ord32) {
@@ -250,11 +263,12 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
     if seatable.is_ok() && world.standing(shape.joining) == Standing::Target {
         return seat(pass, shard, shape, record.reason);
     }
-    if let Some(detail) = overdue(pass, &record) {
+    if let Some(detail) = overdue(pass, shard, &record) {
         return end_copy(pass, shard, Step::TimedOut, detail);
     }
     let stall = world.policy.restore_stall_ms;
-    let moved = record.progress_at_ms.unwrap_or(record.started_at_ms).max(record.started_at_ms);
+    let counts = pauses::counts_from(world, shard, record.started_at_ms);
+    let moved = record.progress_at_ms.unwrap_or(counts).max(counts);
     if restore && stall > 0 && world.now.saturating_sub(moved) > stall {
         let detail = format!("the copy on {name} stood still for more than {stall} ms");
         return end_copy(pass, shard, Step::Stalled, detail);
@@ -263,7 +277,7 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
         Err(why) => format!("{name} is joining; {why}"),
         Ok(()) => format!("{name} lost its registration"),
     };
-    pass.wait(shard, WaitingOn::CopyBehind, detail);
+    wait_for_copy(pass, shard, detail);
 }
 
 /// A joiner may vote when it is close, and holds what a majority of the old set holds: then no
@@ -322,9 +336,10 @@ fn unusable(standing: Standing, there: bool) -> Option<&'static str> {
     }
 }
 
-fn overdue(pass: &Pass<'_>, record: &Move) -> Option<String> {
+fn overdue(pass: &Pass<'_>, shard: Ord32, record: &Move) -> Option<String> {
     let timeout = pass.world.policy.move_timeout_ms;
-    let age = pass.world.now.saturating_sub(record.started_at_ms);
+    let counts = pauses::counts_from(&pass.world, shard, record.started_at_ms);
+    let age = pass.world.now.saturating_sub(counts);
     (timeout > 0 && age > timeout).then(|| format!("not done after more than {timeout} ms"))
 }
 

@@ -8,9 +8,10 @@ use crate::moves::{
     start_follower_copy, start_leader_move, wait_for_broker,
 };
 use crate::pass::{Pass, gave_up, resting};
+use crate::pauses::{self, Copy};
 use crate::phases::place;
 use crate::slots::Pool;
-use crate::world::Ord32;
+use crate::world::{NONE, Ord32};
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
     for shard in in_turn(pass, &pass.lists.leader_leaves) {
@@ -73,9 +74,16 @@ fn leader(pass: &mut Pass<'_>, shard: Ord32) {
             format!("{} does not serve yet", pass.world.name(pass.world.shard(shard).leader));
         return pass.wait(shard, WaitingOn::CopyBehind, detail);
     }
-    let fits = |d: &Destination| fits_brokers(pass, shard, d.broker, d.way);
+    let copy = Copy { reason: MoveReason::Drain, joins: false, replaces: NONE };
+    let paused = pauses::holds(&pass.world, shard, copy).is_some();
+    let fits = |d: &Destination| {
+        fits_brokers(pass, shard, d.broker, d.way) && !(paused && d.way == Way::Copy)
+    };
     let fitting: Vec<Destination> = destinations(pass, shard).into_iter().filter(fits).collect();
     let Some((to, detail)) = best_destination(pass, shard, &fitting) else {
+        if pass.is_copy_paused(shard, copy) {
+            return;
+        }
         return wait_for_broker(pass, shard);
     };
     start_leader_move(pass, shard, to, MoveReason::Drain, detail);
@@ -125,6 +133,10 @@ fn follower(pass: &mut Pass<'_>, shard: Ord32) {
     }
     if let Some((on, detail)) = pass.slots.full(&pass.world, Pool::Moves) {
         return pass.wait(shard, on, detail);
+    }
+    let copy = Copy { reason: MoveReason::Drain, joins: true, replaces: leaving };
+    if pass.is_copy_paused(shard, copy) {
+        return;
     }
     let Some(joining) = copy_target(pass, shard, leaving) else {
         return wait_for_broker(pass, shard);

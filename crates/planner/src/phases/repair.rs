@@ -5,6 +5,7 @@ use evenkeel_model::{Millis, MoveReason};
 use crate::decision::{Step, WaitingOn};
 use crate::moves::{can_copy, copy_target, start_follower_copy, wait_for_broker};
 use crate::pass::{Pass, gave_up};
+use crate::pauses::Copy;
 use crate::phases::{place, rebuild};
 use crate::slots::{Urgency, restore_pool};
 use crate::world::{NONE, Ord32, World};
@@ -78,6 +79,10 @@ fn restore(pass: &mut Pass<'_>, need: &Need) {
         if let Some(detail) = pass.loss.holds(world, lost) {
             return pass.wait(shard, WaitingOn::MassLoss, detail);
         }
+    }
+    let copy = Copy { reason: MoveReason::Restore, joins: true, replaces };
+    if pass.is_copy_paused(shard, copy) {
+        return;
     }
     let pool = restore_pool(&pass.world, shard, replaces != NONE);
     if let Some((on, detail)) = pass.slots.full(&pass.world, pool) {

@@ -5,6 +5,7 @@ use evenkeel_model::{MoveReason, ShardState};
 use crate::decision::{Step, WaitingOn};
 use crate::moves::{copy_target, start_follower_copy, wait_for_broker};
 use crate::pass::{Pass, gave_up, resting};
+use crate::pauses::Copy;
 use crate::slots::Pool;
 use crate::world::{Group, NONE, Ord32, World};
 use crate::zones::span;
@@ -121,6 +122,10 @@ fn held(pass: &Pass<'_>) -> Option<(WaitingOn, String)> {
 fn exchange(pass: &mut Pass<'_>, shard: Ord32, leaving: Ord32) -> bool {
     if let Some((on, detail)) = held(pass) {
         pass.wait(shard, on, detail);
+        return false;
+    }
+    let copy = Copy { reason: MoveReason::Spread, joins: true, replaces: leaving };
+    if pass.is_copy_paused(shard, copy) {
         return false;
     }
     let target = copy_target(pass, shard, leaving);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, HistoryEntry, Kind, LoadReport, Marker, Move, ShardKey,
-    ShardLoad, ShardReport, Snapshot, Stream, StreamKey,
+    Assignment, BrokerId, BrokerView, CopyPauseRecord, HistoryEntry, Kind, LoadReport, Marker,
+    Move, ShardKey, ShardLoad, ShardReport, Snapshot, Stream, StreamKey,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -224,6 +224,20 @@ pub(super) fn marker(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> 
     let reason = word(words.named.get("reason").copied().unwrap_or("new"))?;
     let marker = Marker { reason, from_broker: words.get("from")?, to_broker: words.get("to")? };
     s.unassigned.insert(key, marker);
+    Ok(())
+}
+
+/// `pause class/drain by=ann reason=rack at=-5000 until=+5000`, or `pause shard/stream/default/s/0`.
+pub(super) fn pause(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> {
+    let scope = words.plain.first().ok_or("of what?")?;
+    s.copy_pauses.push(CopyPauseRecord {
+        v: 1,
+        scope: scope.parse().map_err(|e| format!("{e}"))?,
+        by: words.get("by")?.unwrap_or_else(|| "ann".to_owned()),
+        reason: words.get("reason")?.unwrap_or_default(),
+        at_ms: times(words, s.as_of_ms, "at")?.unwrap_or(s.as_of_ms),
+        until_ms: times(words, s.as_of_ms, "until")?,
+    });
     Ok(())
 }
 

@@ -42,6 +42,8 @@ impl Scenario {
             "load" => build::load(s, &rest)?,
             "row" => build::row(s, &rest)?,
             "policy" => build::policy(s, &rest)?,
+            "pause" => build::pause(s, &rest)?,
+            "resume" => s.copy_pauses.clear(),
             "paused" => s.paused = true,
             "resumed" => s.paused = false,
             "now" => s.as_of_ms = time(s.as_of_ms, words[1])?,

@@ -70,7 +70,7 @@ fn lightest(pass: &Pass<'_>, asked: &mut Asked, field: &Field) -> Option<Pick> {
                 .filter(|c| keeps_stream_even(pass, c.shard, from, to))
                 .filter(|c| c.takes > 0.0 && c.takes < score(from) - score(to))
                 .filter_map(|c| way_if_allowed(pass, c.shard, to).map(|way| (c, way)))
-                .filter(|(_, way)| *way != Way::Copy || asked.away.is_none())
+                .filter(|(_, way)| *way != Way::Copy || asked.no_copy.is_none())
                 .filter(|(c, way)| fits_brokers(pass, c.shard, to, *way))
                 .min_by(|(a, x), (b, y)| {
                     x.cmp(y)

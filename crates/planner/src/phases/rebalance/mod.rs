@@ -10,11 +10,12 @@ mod pick;
 mod streams;
 mod totals;
 
-use evenkeel_model::{MoveReason, ShardState};
+use evenkeel_model::{CopyClass, CopyPauseRecord, MoveReason, PauseScope, ShardState};
 
 use crate::decision::WaitingOn;
 use crate::moves::{start_leader_move, wait_for_broker};
 use crate::pass::{Pass, resting};
+use crate::pauses;
 use crate::slots::Pool;
 use crate::world::{BrokerFacts, Ord32, Standing, World};
 pub(crate) use streams::WORTH;
@@ -35,8 +36,8 @@ enum Wish {
 pub(crate) fn run(pass: &mut Pass<'_>) {
     let policy = &pass.world.policy.rebalancing;
     let (leaders, load) = (policy.leaders, policy.enabled);
-    let mut asked =
-        Asked { moved: Moved::default(), away: away(&pass.world), catching_up: Vec::new() };
+    let no_copy = paused(&pass.world).or_else(|| away(&pass.world));
+    let mut asked = Asked { moved: Moved::default(), no_copy, catching_up: Vec::new() };
     let streams = leaders && pass.switches.stream_tiers;
     let wish = if streams { streams::run(pass, &mut asked) } else { Wish::Nothing };
     if load && wish == Wish::Nothing {
@@ -51,7 +52,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
 
 /// Why no copy is made for balance: a broker is restarting, or has not been gone for so long that its
 /// copies would be restored. What is uneven now may be even when it is back.
-fn away(world: &World<'_>) -> Option<String> {
+fn away(world: &World<'_>) -> Option<(WaitingOn, String)> {
     let delay = world.policy.restore_after_ms;
     let back = |b: &&BrokerFacts<'_>| match b.standing {
         Standing::Draining => b.view.is_some_and(|v| v.stopping),
@@ -61,7 +62,16 @@ fn away(world: &World<'_>) -> Option<String> {
         Standing::Target | Standing::Unregistered => false,
     };
     let first = world.brokers.iter().filter(|_| delay > 0).find(back)?;
-    Some(format!("{} may come back, and no copy is made for balance until then", first.id))
+    let detail = format!("{} may come back, and no copy is made for balance until then", first.id);
+    Some((WaitingOn::RestoreDelay, detail))
+}
+
+/// An operator's pause of all copies for balance.
+fn paused(world: &World<'_>) -> Option<(WaitingOn, String)> {
+    let class = PauseScope::Class(CopyClass::Balance);
+    let on = |p: &&CopyPauseRecord| p.scope == class && p.at_ms <= world.now && p.is_on(world.now);
+    let pause = world.snapshot.copy_pauses.iter().find(on)?;
+    Some((WaitingOn::CopyPaused, pauses::words(pause, world.now)))
 }
 
 /// Whether a shard may be moved to even something out: it is served by a live broker, nothing is
@@ -100,9 +110,10 @@ fn held(pass: &mut Pass<'_>, asked: &Asked, held: Option<(Ord32, Hold)>) -> Wish
     match held {
         None => return Wish::Nothing,
         Some((shard, Hold::Broker)) => wait_for_broker(pass, shard),
-        Some((shard, Hold::Away)) => {
-            let detail = asked.away.clone().unwrap_or_default();
-            pass.wait(shard, WaitingOn::RestoreDelay, detail);
+        Some((shard, Hold::NoCopy)) => {
+            if let Some((on, detail)) = asked.no_copy.clone() {
+                pass.wait(shard, on, detail);
+            }
         }
         Some((shard, Hold::Behind)) => {
             let detail = "a follower would take over and is not level yet".to_owned();

@@ -2,12 +2,14 @@
 
 use std::cmp::Reverse;
 
-use evenkeel_model::{Millis, MoveOutcome};
+use evenkeel_model::{CopyPauseRecord, Millis, MoveOutcome, MoveReason, PauseScope};
 
+use crate::decision::WaitingOn;
 use crate::moves::{Way, fits_brokers, way_to};
 use crate::pass::{Pass, gave_up};
+use crate::pauses::{self, Copy};
 use crate::phases::rebalance::is_movable;
-use crate::world::{Ord32, World};
+use crate::world::{NONE, Ord32, World};
 use crate::zones::{span_after_move, span_now};
 
 /// A shard and where its leader is to go.
@@ -48,7 +50,7 @@ impl Moved {
 pub(crate) struct Asked {
     pub(crate) moved: Moved,
     /// Why no copy is made for balance now.
-    pub(crate) away: Option<String>,
+    pub(crate) no_copy: Option<(WaitingOn, String)>,
     /// Destinations that follow some candidate and will soon be level with it.
     pub(crate) catching_up: Vec<Ord32>,
 }
@@ -58,8 +60,8 @@ pub(crate) struct Asked {
 pub(crate) enum Hold {
     /// The limit on copies per broker.
     Broker,
-    /// A broker that may come back.
-    Away,
+    /// No copy is made for balance: a broker may come back, or an operator holds them.
+    NoCopy,
     /// A follower that will soon be level: a copy of another shard would be for nothing.
     Behind,
 }
@@ -143,7 +145,7 @@ impl<'m> Picker<'m> {
                 }
                 soon.then_some(Hold::Behind)
             }
-            Way::Copy if self.asked.away.is_some() => Some(Hold::Away),
+            Way::Copy if self.asked.no_copy.is_some() => Some(Hold::NoCopy),
             Way::Copy if self.asked.catching_up.contains(&to) => Some(Hold::Behind),
             Way::Copy => (!fits_brokers(pass, shard, to, way)).then_some(Hold::Broker),
         }
@@ -185,6 +187,12 @@ pub(crate) fn way_if_allowed(pass: &Pass<'_>, shard: Ord32, to: Ord32) -> Option
     let way = way_to(pass, shard, to)?;
     let world = &pass.world;
     if way == Way::Copy && world.live_replicas(shard) < world.voters(shard).count() {
+        return None;
+    }
+    let copy = Copy { reason: MoveReason::Load, joins: false, replaces: NONE };
+    // A pause of the whole class is told where copies are asked for.
+    let of_shard = |p: &CopyPauseRecord| matches!(p.scope, PauseScope::Shard(_));
+    if way == Way::Copy && pauses::holds(world, shard, copy).is_some_and(of_shard) {
         return None;
     }
     if way == Way::Copy && world.zones > 0 {

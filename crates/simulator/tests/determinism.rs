@@ -1,6 +1,4 @@
-//! The same seed writes the same bytes. Alone in its file, so that no other test runs beside it: on an
-//! overloaded machine runs have differed by milliseconds after an outage. The suspect is the HTTP/2
-//! library, which forgets cancelled streams by the machine's clock.
+//! The same seed writes the same bytes.
 
 mod verdict;
 

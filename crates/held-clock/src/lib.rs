@@ -82,6 +82,7 @@ mod linux {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+#[expect(clippy::disallowed_methods, reason = "the machine's clock is what is tested")]
 mod tests {
     use std::time::{Duration, Instant, SystemTime};
 

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use evenkeel_proto::admin::JsonDocument;
 use evenkeel_proto::admin::admin_client::AdminClient;
+use evenkeel_proto::admin::{JsonDocument, StatusRequest};
 use evenkeel_proto::refusal::{Reason, retry_delay};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -17,6 +17,9 @@ use crate::Failure;
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// A process that answers no ping for so long is frozen or cut off, however long its call may take.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Asks the elected load manager, wherever it is.
 pub struct Admin {
@@ -56,9 +59,8 @@ impl Admin {
         let mut refused = 0;
         loop {
             let address = self.current.lock().await.clone();
-            let status = match tokio::time::timeout(ATTEMPT_TIMEOUT, self.attempt(&address, &send))
-                .await
-            {
+            let attempt = self.attempt(&address, repeatable, &send);
+            let status = match tokio::time::timeout(ATTEMPT_TIMEOUT, attempt).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(status)) => status,
                 Err(_) => Status::deadline_exceeded(format!("{address} did not answer in time")),
@@ -91,7 +93,12 @@ impl Admin {
         })
     }
 
-    async fn attempt<T, F, Fut>(&self, address: &str, send: &F) -> Result<T, Status>
+    async fn attempt<T, F, Fut>(
+        &self,
+        address: &str,
+        repeatable: bool,
+        send: &F,
+    ) -> Result<T, Status>
     where
         F: Fn(AdminClient<Channel>) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
@@ -100,7 +107,16 @@ impl Admin {
         let channel = endpoint.connect().await.map_err(|e| {
             Status::new(Code::Unavailable, format!("{NO_CONNECTION} {address}: {}", root(&e)))
         })?;
-        let client = AdminClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = AdminClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        if !repeatable {
+            // A connection to a frozen process opens all the same, and what is lost in it cannot be
+            // sent again: it shows itself with a question first.
+            let lost = |e: Status| match Reason::of(&e) {
+                Some(_) => e,
+                None => Status::unavailable(format!("{NO_CONNECTION} {address}: {}", e.message())),
+            };
+            client.status(StatusRequest {}).await.map_err(lost)?;
+        }
         send(client).await.map(Response::into_inner)
     }
 
@@ -173,8 +189,8 @@ fn endpoint(address: &str) -> Result<Endpoint, Failure> {
     Ok(Endpoint::from_shared(format!("http://{address}"))
         .map_err(|_| bad())?
         .connect_timeout(Duration::from_secs(2))
-        .http2_keep_alive_interval(Duration::from_secs(5))
-        .keep_alive_timeout(Duration::from_secs(5))
+        .http2_keep_alive_interval(SILENCE)
+        .keep_alive_timeout(SILENCE)
         .tcp_nodelay(true))
 }
 

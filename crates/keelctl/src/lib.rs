@@ -9,6 +9,7 @@ mod demo;
 mod document;
 pub mod failure;
 mod input;
+mod json;
 pub mod kafka;
 pub mod output;
 mod watch;

@@ -94,6 +94,19 @@ fn described(brokers: u32, topics: &[(usize, Vec<u64>)]) -> String {
     text
 }
 
+#[test]
+fn names_that_end_lines_are_shown_on_one() {
+    let broken = REASSIGNMENT.replacen("replicas\":[3", "repl\\u000acas\":[3", 1);
+    let error = reassignment::parse(broken.as_bytes()).unwrap_err();
+    assert_eq!(error, "partitions[0]: missing field `replicas` at line 2 column 83");
+    let broken = REASSIGNMENT.replacen("partitions", "partiti\\ns", 1).replacen("any", "a\0y", 1);
+    let error = reassignment::parse(broken.as_bytes()).unwrap_err();
+    assert!(error.starts_with("partiti\\ns: control character"), "{error}");
+    let snapshot = b"{\"schema\":\"evenkeel-snapshot\",\"bro\nkers\":[]}";
+    let error = Snapshot::parse(&snapshot[..]).unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
 

@@ -156,6 +156,7 @@ fn every_verb_answers_on_a_live_cluster() {
     streams_and_data(&cluster);
     moves_and_plans(&cluster);
     settings(&cluster);
+    silence(&cluster);
     drains(&cluster);
 }
 
@@ -290,6 +291,16 @@ fn pauses_of_copies(cluster: &Cluster) {
     let nothing = ["migrations", "show", "orders/0"];
     let line = "error: cannot show the copy of stream/default/orders/0: nothing of stream/default";
     cluster.refused(&nothing, 2, line);
+}
+
+/// A frozen process still accepts connections; whoever comes next is asked, also for what cannot be
+/// sent twice.
+fn silence(cluster: &Cluster) {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let both = format!("{},{}", silent.local_addr().unwrap(), cluster.admin);
+    cluster.json(&["status", "--admin", &both], "");
+    let cancel = ["moves", "cancel", "orders/0", "--admin", &both];
+    cluster.refused(&cancel, 1, "error: cannot cancel the move of stream/default/orders/0: ");
 }
 
 fn drains(cluster: &Cluster) {

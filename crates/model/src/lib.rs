@@ -13,6 +13,7 @@ pub mod keys;
 pub mod leadership;
 pub mod load;
 pub mod policy;
+mod printable;
 pub mod report;
 pub mod snapshot;
 pub mod stream;
@@ -27,6 +28,7 @@ pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey, StreamName};
 pub use leadership::{LeaderRecord, PauseRecord};
 pub use load::{LoadReport, ShardLoad};
 pub use policy::{Aggressiveness, Policy, RebalancingPolicy, Strategy};
+pub use printable::printable;
 pub use report::{CopyClass, CopyRecord, LimitRecord, Phase, ReportRecord, ShardReport};
 pub use snapshot::{BrokerView, Snapshot};
 pub use stream::{Marker, MarkerReason, Stream};
@@ -57,7 +59,7 @@ pub struct RecordError {
 /// Parses a stored JSON record, naming the key and the field in the error.
 pub fn decode<T: serde::de::DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, RecordError> {
     serde_json::from_slice(value)
-        .map_err(|e| RecordError { key: key.to_owned(), detail: e.to_string() })
+        .map_err(|e| RecordError { key: key.to_owned(), detail: printable(&e.to_string()) })
 }
 
 /// Serialises a stored record as JSON.

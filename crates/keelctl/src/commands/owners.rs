@@ -44,10 +44,7 @@ fn members(file: &str) -> Result<Vec<Member>, Failure> {
 
 /// Reads and checks a list of members; an error names the field by its path.
 fn parse(json: &[u8]) -> Result<Vec<Member>, String> {
-    let mut reader = serde_json::Deserializer::from_slice(json);
-    let members: Vec<Member> = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|e| format!("{}: {}", e.path(), e.inner()))?;
-    reader.end().map_err(|e| e.to_string())?;
+    let members: Vec<Member> = crate::json::parse(json)?;
     check_members(&members).map_err(|e| e.to_string())?;
     Ok(members)
 }

@@ -40,10 +40,7 @@ fn version() -> u32 {
 
 /// Reads and checks a reassignment file; an error names the field by its path.
 pub fn parse(json: &[u8]) -> Result<Reassignment, String> {
-    let mut reader = serde_json::Deserializer::from_slice(json);
-    let document: Reassignment = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|e| format!("{}: {}", e.path(), e.inner()))?;
-    reader.end().map_err(|e| e.to_string())?;
+    let document: Reassignment = crate::json::parse(json)?;
     if document.version != VERSION {
         let found = document.version;
         return Err(format!("version: {found} is not known: expected {VERSION}"));

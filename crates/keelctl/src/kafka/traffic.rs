@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_model::printable;
 use serde::Deserialize;
 
 use super::{Broker, Fault, broker};
@@ -75,10 +76,7 @@ impl Traffic {
     }
 
     fn add_document(&mut self, text: &str) -> Result<(), String> {
-        let mut reader = serde_json::Deserializer::from_str(text);
-        let document: Document = serde_path_to_error::deserialize(&mut reader)
-            .map_err(|e| format!("{}: {}", e.path(), e.inner()))?;
-        reader.end().map_err(|e| e.to_string())?;
+        let document: Document = crate::json::parse(text.as_bytes())?;
         if document.version != 1 {
             return Err(format!("version: {} is not known: expected 1", document.version));
         }
@@ -87,7 +85,8 @@ impl Traffic {
             for (d, dir) in one.log_dirs.into_iter().enumerate() {
                 let at = format!("brokers[{b}].logDirs[{d}]");
                 if let Some(error) = dir.error {
-                    return Err(format!("{at}.error: {} has {error}", dir.log_dir));
+                    let (error, dir) = (printable(&error), printable(&dir.log_dir));
+                    return Err(format!("{at}.error: {dir} has {error}"));
                 }
                 for (p, replica) in dir.partitions.into_iter().enumerate() {
                     let name = partition(&replica.partition).ok_or_else(|| {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Assignment, BrokerId, CopyPauseRecord, HistoryEntry, Lifecycle, LoadReport, Marker, Millis,
-    Policy, ShardKey, ShardReport, Stream, StreamKey,
+    Policy, ShardKey, ShardReport, Stream, StreamKey, printable,
 };
 
 /// The only layout of a snapshot file so far.
@@ -186,7 +186,8 @@ pub struct SnapshotError {
 
 impl SnapshotError {
     fn at(path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { path: path.into(), detail: detail.into() }
+        let (path, detail) = (path.into(), detail.into());
+        Self { path: printable(&path), detail: printable(&detail) }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::metrics;
 /// Credit with the source at once: enough for a link of 1 Gbit/s over 8 ms.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Ingress is charged, and credit extended, in such steps.
+/// Ingress is charged, credit extended, and what is stored acknowledged in such steps.
 const STEP_BYTES: u64 = 4 * CHUNK_BYTES as u64;
 
 /// Chunks are at most 64 KiB, or one record.
@@ -87,6 +87,8 @@ struct Pull {
     /// Everything from here on came in this copy and is verified as a whole at the end.
     verify_from: u64,
     bytes: u64,
+    /// Stored since the source was last told.
+    unacknowledged: u64,
     bytes_remaining: u64,
     /// The source's committed end when it last spoke.
     committed: u64,
@@ -107,6 +109,7 @@ pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<
         position,
         verify_from: 0,
         bytes: 0,
+        unacknowledged: 0,
         bytes_remaining: 0,
         committed: 0,
         copied_to: 0,
@@ -321,8 +324,12 @@ impl Pull {
             self.presence.moves();
             self.bytes += bytes;
             metrics::copied_in(bytes);
-            let durable_offset = self.position.end_offset;
-            ask(asks, Ask::Ack(Ack { durable_offset })).await?;
+            self.unacknowledged += bytes;
+            if self.unacknowledged >= STEP_BYTES || chunk.level {
+                self.unacknowledged = 0;
+                let durable_offset = self.position.end_offset;
+                ask(asks, Ask::Ack(Ack { durable_offset })).await?;
+            }
         }
         let state = if self.ledger.is_flowing() || self.ledger.unused() > 0 {
             "running"

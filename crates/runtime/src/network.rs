@@ -30,6 +30,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Windows of a connection that carries bulk bytes; see the server's.
 const BULK_STREAM_WINDOW: u32 = 4 << 20;
 const BULK_CONNECTION_WINDOW: u32 = 8 << 20;
+/// A chunk of a copy passes in one HTTP/2 frame.
+const BULK_FRAME: u32 = 128 << 10;
 
 /// Opens connections for one host. Cheap to clone; clones share the cached channels.
 #[derive(Clone)]
@@ -89,7 +91,8 @@ impl Network {
         let endpoint = self
             .endpoint(address)
             .initial_stream_window_size(BULK_STREAM_WINDOW)
-            .initial_connection_window_size(BULK_CONNECTION_WINDOW);
+            .initial_connection_window_size(BULK_CONNECTION_WINDOW)
+            .max_frame_size(BULK_FRAME);
         self.connect_lazily(address, endpoint)
     }
 

@@ -77,7 +77,7 @@ pub fn describe() {
     describe_gauge!(MAINTENANCE_BACKLOG, "Bytes of maintenance still to be done, by job");
     describe_counter!(MAINTENANCE_BYTES, "Bytes of maintenance done, by job");
     describe_gauge!(MAINTENANCE_RATE, "What maintenance may take now");
-    describe_counter!(SCRUB_ERRORS, "Closed segments in which the scrub found damage");
+    describe_counter!(SCRUB_ERRORS, "Closed segments that maintenance found damaged");
     describe_gauge!(DISK_USED, "Used part of the disk that holds the logs");
 }
 
@@ -222,7 +222,7 @@ pub fn maintenance_rate(bytes_per_second: u64) {
     gauge!(MAINTENANCE_RATE).set(bytes_per_second as f64);
 }
 
-/// The scrub found a damaged segment.
+/// A closed segment was found damaged.
 pub fn scrub_error() {
     counter!(SCRUB_ERRORS).increment(1);
 }

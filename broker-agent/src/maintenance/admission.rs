@@ -337,6 +337,18 @@ impl Work {
         metrics::maintained(job, bytes);
     }
 
+    /// Changes what is announced and not done.
+    pub fn set_left(&mut self, bytes: u64) {
+        if bytes == self.left {
+            return;
+        }
+        let (job, left) = (self.job, std::mem::replace(&mut self.left, bytes));
+        self.admission.change(|state| {
+            state.turns.settle(job, left);
+            state.turns.announce(job, bytes);
+        });
+    }
+
     /// Bytes announced and not done.
     pub fn left(&self) -> u64 {
         self.left

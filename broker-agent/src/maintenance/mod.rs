@@ -14,6 +14,8 @@ mod tests;
 /// What the work is, in the order of service among equals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Job {
+    /// Reading closed segments to write down what is in them, so that opening a log is quick.
+    Index,
     /// Reading closed segments to find decay.
     Scrub,
     /// Erasing the bytes of shards that this broker holds no more.
@@ -22,11 +24,12 @@ pub enum Job {
 
 impl Job {
     /// Every job.
-    pub const ALL: [Self; 2] = [Self::Scrub, Self::Deletion];
+    pub const ALL: [Self; 3] = [Self::Index, Self::Scrub, Self::Deletion];
 
     /// The word used in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Index => "index",
             Self::Scrub => "scrub",
             Self::Deletion => "deletion",
         }

@@ -23,8 +23,9 @@ fn busy(admission: &Admission, job: Job, step: u64) -> JoinHandle<()> {
     })
 }
 
+/// Bytes of scrub and deletion.
 fn done(admission: &Admission) -> [u64; 2] {
-    Job::ALL.map(|job| admission.figures(job).1)
+    [Job::Scrub, Job::Deletion].map(|job| admission.figures(job).1)
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,6 +59,11 @@ async fn the_backlog_is_what_was_announced_and_neither_done_nor_given_up() {
     scrub.acquire(40_000).await;
     assert_eq!((admission.backlog(), admission.figures(Job::Scrub).1), (0, 60_000));
     assert_eq!(admission.period().bytes, 60_000);
+    scrub.set_left(7_000);
+    assert_eq!((admission.backlog(), scrub.left()), (7_000, 7_000));
+    scrub.set_left(2_000);
+    drop(scrub);
+    assert_eq!(admission.backlog(), 0);
     assert_eq!(admission.period().bytes, 0);
 }
 

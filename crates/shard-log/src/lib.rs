@@ -11,9 +11,13 @@ mod quorum;
 mod record;
 mod replica;
 pub mod storage;
+mod varint;
 
 pub use frames::{FrameError, decode_frames, encode_frames};
-pub use log::{ClosedSegment, Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail, Verified};
+pub use log::{
+    ClosedSegment, IndexJob, IndexStep, Log, LogConfig, LogError, ReadLimit, Scanned, SyncJob,
+    TornTail, Verified,
+};
 pub use memo::Memo;
 pub use message::{Action, Answer, Append, Draft, Event, Output, Refusal, Request};
 pub use producers::{Known, MAX_PRODUCERS, MAX_SEQUENCES, ProducerTable};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::record::Record;
+use crate::varint::{put, take};
 
 /// Producers remembered per shard; the one that wrote least recently is forgotten first.
 pub const MAX_PRODUCERS: usize = 1024;
@@ -22,14 +23,14 @@ pub enum Known {
 }
 
 /// Rebuilt from the log when it is opened, and the same on every replica of the same log.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProducerTable {
     producers: BTreeMap<u64, Producer>,
     /// Last offset of each producer, to find the one to forget.
     by_last_offset: BTreeMap<u64, u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Producer {
     /// Offset by sequence.
     written: BTreeMap<u64, u64>,
@@ -94,6 +95,44 @@ impl ProducerTable {
     }
 }
 
+impl ProducerTable {
+    /// Appends the table as it is when the log ends at `end`.
+    pub(crate) fn encode(&self, end: u64, out: &mut Vec<u8>) {
+        put(out, self.producers.len() as u64);
+        for (producer, known) in &self.producers {
+            put(out, *producer);
+            put(out, u64::from(known.forgot));
+            put(out, end - known.last_offset);
+            put(out, known.written.len() as u64);
+            let mut last = 0;
+            for (sequence, offset) in &known.written {
+                put(out, sequence - last);
+                put(out, end - offset);
+                last = *sequence;
+            }
+        }
+    }
+
+    /// Takes a table off the front of `bytes`; `None` if there is none.
+    pub(crate) fn decode(end: u64, bytes: &mut &[u8]) -> Option<Self> {
+        let mut table = Self::default();
+        for _ in 0..take(bytes)? {
+            let producer = take(bytes)?;
+            let forgot = take(bytes)? != 0;
+            let last_offset = end.checked_sub(take(bytes)?)?;
+            let mut known = Producer { written: BTreeMap::new(), last_offset, forgot };
+            let mut last = 0_u64;
+            for _ in 0..take(bytes)? {
+                last = last.checked_add(take(bytes)?)?;
+                known.written.insert(last, end.checked_sub(take(bytes)?)?);
+            }
+            table.by_last_offset.insert(last_offset, producer);
+            table.producers.insert(producer, known);
+        }
+        Some(table)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -135,5 +174,9 @@ mod tests {
         }
         assert_eq!(table.look_up(7, 10), Known::New);
         assert_eq!(table.look_up(100, 1), Known::At(1000));
+        let mut bytes = Vec::new();
+        table.encode(5000, &mut bytes);
+        assert_eq!(ProducerTable::decode(5000, &mut bytes.as_slice()), Some(table));
+        assert_eq!(ProducerTable::decode(5000, &mut &bytes[..bytes.len() - 1]), None);
     }
 }

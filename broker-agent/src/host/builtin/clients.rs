@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use evenkeel_model::{Role, ShardKey};
 use evenkeel_shard_log::{Draft, LogError, ReadLimit, Record, RecordKind, Refusal};
 
+use super::copying::unopened;
+use super::decay::suspect;
 use super::shard::{Figures, Shard, off_the_runtime};
 use super::{Hosted, NewRecord, PublishError, Published, ReadBatch, ShardCounters, ShardError};
 use crate::host::CommittedRecord;
@@ -81,7 +83,10 @@ impl Hosted {
                     replica.log().read(next_offset, limit)
                 })
             });
-            let batch = read.ok_or(ShardError::NotHeld)?.map_err(storage_error)?;
+            let batch = read.ok_or_else(|| unopened(&shard))?.map_err(|error| {
+                suspect(&shard, next_offset, &error);
+                storage_error(error)
+            })?;
             let Some(last) = batch.last() else { break };
             next_offset = last.offset + 1;
             let data = batch.into_iter().filter(|r| r.kind == RecordKind::Data);

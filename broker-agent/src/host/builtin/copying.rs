@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_model::{Generation, Role, ShardKey};
-use evenkeel_shard_log::{CopyRefusal, ReadLimit, Record, Replica, decode_frames, encode_frames};
+use evenkeel_shard_log::{
+    CopyRefusal, LogError, ReadLimit, Record, Replica, decode_frames, encode_frames,
+};
 
 use super::clients::storage_error;
+use super::decay::suspect;
 use super::shard::{Shard, off_the_runtime};
 use super::{CopyChunk, CopyPosition, Hosted, RangeDigest, ShardError};
 
@@ -24,9 +27,9 @@ impl Hosted {
         replica: &Replica,
         from: u64,
         limit: ReadLimit,
-    ) -> Result<Vec<Record>, ShardError> {
+    ) -> Result<Vec<Record>, LogError> {
         let blocking = self.equipment.disks.is_blocking() && !replica.log().is_in_memory(from);
-        off_the_runtime(blocking, || replica.log().read(from, limit)).map_err(storage_error)
+        off_the_runtime(blocking, || replica.log().read(from, limit))
     }
 
     pub(super) fn copy_read(
@@ -51,13 +54,15 @@ impl Hosted {
             }
             let committed = replica.copyable_end();
             let limit = ReadLimit::bytes(committed, max_bytes);
-            let records = self.read_records(replica, from_offset, limit)?;
-            let end_offset = records.last().map_or(from_offset, |r| r.offset + 1);
-            let bytes_remaining = log.bytes_between(end_offset, committed);
-            Ok((records, end_offset, committed, bytes_remaining))
+            Ok(self.read_records(replica, from_offset, limit).map(|records| {
+                let end_offset = records.last().map_or(from_offset, |r| r.offset + 1);
+                let bytes_remaining = log.bytes_between(end_offset, committed);
+                (records, end_offset, committed, bytes_remaining)
+            }))
         });
-        let (records, end_offset, committed, bytes_remaining) =
-            read.ok_or(ShardError::NotHeld)??;
+        let (records, end_offset, committed, bytes_remaining) = read
+            .ok_or_else(|| unopened(&shard))??
+            .map_err(|error| failed(&shard, from_offset, error))?;
         let frames = encode_frames(&records);
         Ok(CopyChunk { frames, end_offset, committed, bytes_remaining })
     }
@@ -80,7 +85,8 @@ impl Hosted {
                 let limit = ReadLimit::bytes(end.min(to_offset), step);
                 self.read_records(replica, digest.to_offset, limit)
             });
-            let records = read.ok_or(ShardError::NotHeld)??;
+            let records = read.ok_or_else(|| unopened(&shard))?;
+            let records = records.map_err(|error| failed(&shard, digest.to_offset, error))?;
             let Some(last) = records.last() else { break };
             digest.to_offset = last.offset + 1;
             let frames = encode_frames(&records);
@@ -93,7 +99,7 @@ impl Hosted {
 
     pub(super) fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
         let shard = self.held_shard(shard)?;
-        shard.look(position).ok_or(ShardError::NotHeld)
+        shard.look(position).ok_or_else(|| unopened(&shard))
     }
 
     pub(super) async fn copy_append(
@@ -156,15 +162,29 @@ impl Hosted {
             let blocking = self.equipment.disks.is_blocking();
             off_the_runtime(blocking, || change(now, replica))
         });
-        let end = changed.ok_or(ShardError::NotHeld)??;
+        let end = changed.ok_or_else(|| unopened(shard))??;
         while *durable.borrow_and_update() < end {
             let halted = shard.look(|replica| replica.halted().map(str::to_owned));
-            if let Some(detail) = halted.ok_or(ShardError::NotHeld)? {
+            if let Some(detail) = halted.ok_or_else(|| unopened(shard))? {
                 return Err(ShardError::Storage(detail));
             }
             durable.changed().await.map_err(|_| ShardError::NotHeld)?;
         }
-        shard.look(position).ok_or(ShardError::NotHeld)
+        shard.look(position).ok_or_else(|| unopened(shard))
+    }
+}
+
+/// A read from `from` on failed.
+fn failed(shard: &Arc<Shard>, from: u64, error: LogError) -> ShardError {
+    suspect(shard, from, &error);
+    storage_error(error)
+}
+
+/// Why a held shard's replica is not there.
+pub(super) fn unopened(shard: &Shard) -> ShardError {
+    match shard.failure() {
+        Some(failure) => ShardError::Storage(failure.error.clone()),
+        None => ShardError::NotHeld,
     }
 }
 
@@ -176,6 +196,7 @@ fn takes_copy(replica: &Replica) -> Result<(), ShardError> {
 fn copy_error(refusal: CopyRefusal) -> ShardError {
     match refusal {
         CopyRefusal::NoLearner => ShardError::NotHeld,
+        CopyRefusal::Halted(detail) => ShardError::Storage(detail),
         CopyRefusal::Gap { .. } => ShardError::BadFrames(refusal.to_string()),
         CopyRefusal::Log(error) => storage_error(error),
     }

@@ -5,8 +5,10 @@
 
 mod clients;
 mod copying;
+mod decay;
 mod deletion;
 pub mod disks;
+mod indexing;
 mod peers;
 mod scrub;
 mod shard;
@@ -22,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_model::{BrokerShard, Generation, ShardKey};
+use evenkeel_model::{BrokerShard, Generation, Role, ShardKey};
 use evenkeel_runtime::Clock;
 use evenkeel_shard_log::{LogConfig, ReplicaConfig};
 use tokio::sync::{RwLock, watch};
@@ -35,13 +37,15 @@ use super::{
 use crate::maintenance::admission::Admission;
 use deletion::Eraser;
 use disks::{Disks, FileDisks};
+use indexing::Indexer;
 use peers::{Answering, Peers};
 use scrub::Scrub;
 use shard::{Equipment, Shard, off_the_runtime};
 use syncing::SyncPolicy;
 
-/// Before a shard that could not be opened is opened again.
-const REOPEN_AFTER: Duration = Duration::from_secs(5);
+/// Before a shard that could not be opened is opened again: at first, doubled each time, and at
+/// most.
+const REOPEN_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
 /// Opens the host on the directory of its context.
 pub async fn open(context: HostContext) -> anyhow::Result<OpenHost> {
@@ -123,13 +127,14 @@ impl Hosted {
         }
     }
 
-    /// Erasing, which goes on with what was discarded before a restart, and the scrub, if `every`
-    /// is not zero.
+    /// Erasing, which goes on with what was discarded before a restart, indexing, and the scrub, if
+    /// `every` is not zero.
     fn start_maintenance(self: &Arc<Self>, admission: &Admission, every: Duration) {
         let disks = self.equipment.disks.clone();
         let discarded = self.discarded.subscribe();
         let eraser = Eraser { disks: disks.clone(), admission: admission.clone(), discarded };
         tokio::spawn(eraser.run());
+        tokio::spawn(Indexer::new(self, admission.clone()).run());
         if every.is_zero() {
             return;
         }
@@ -162,15 +167,26 @@ impl Hosted {
 
     fn open(self: &Arc<Self>, key: ShardKey, told: BrokerShard) {
         self.note_stored(|stored| stored.insert(key.clone()));
-        let shard = Shard::open(key.clone(), &told, self.equipment.clone());
+        let before = self.shard(&key).and_then(|shard| shard.failure().cloned());
+        let mut shard = Shard::open(key.clone(), &told, self.equipment.clone(), before);
+        if let Some(failure) = shard.failure()
+            && failure.is_damage
+            && can_begin_anew(&told)
+            && self.set_aside(&key)
+        {
+            let before = shard.failure().cloned();
+            shard = Shard::open(key.clone(), &told, self.equipment.clone(), before);
+        }
         self.held().insert(key.clone(), shard.clone());
         if shard.apply(&told) {
             return;
         }
         // What failed may be mended by people, such as a disk that is full.
+        let tries = shard.failure().map_or(1, |failure| failure.tries);
+        let pause = (REOPEN_AFTER.0 * 2_u32.pow(tries.min(10) - 1)).min(REOPEN_AFTER.1);
         let hosted = Arc::downgrade(self);
         tokio::spawn(async move {
-            tokio::time::sleep(REOPEN_AFTER).await;
+            tokio::time::sleep(pause).await;
             let Some(hosted) = hosted.upgrade() else { return };
             let _changing = hosted.changing.write().await;
             let is_same = hosted.shard(&key).is_some_and(|held| Arc::ptr_eq(&held, &shard));
@@ -179,6 +195,28 @@ impl Hosted {
             }
         });
     }
+
+    /// Gives up a damaged shard's bytes, to be erased as maintenance; whether they are gone.
+    fn set_aside(&self, key: &ShardKey) -> bool {
+        let disks = &self.equipment.disks;
+        match off_the_runtime(disks.is_blocking(), || disks.discard(key)) {
+            Ok(()) => {
+                tracing::warn!(shard = %key, "the damaged bytes are given up for a new copy");
+                self.discarded.send_modify(|count| *count += 1);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(shard = %key, %error, "the damaged bytes were not given up");
+                false
+            }
+        }
+    }
+}
+
+/// Whether others hold the shard, and this broker is only to get a copy of it: nothing that it has
+/// counts, and nothing that it promised.
+fn can_begin_anew(told: &BrokerShard) -> bool {
+    matches!(told.role, Role::Successor | Role::Joining) && told.assignment.leader.is_some()
 }
 
 /// The host that the agent talks to.

@@ -10,15 +10,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use evenkeel_model::{Millis, ShardKey};
+use evenkeel_shard_log::ClosedSegment;
 use evenkeel_shard_log::storage::Storage;
-use evenkeel_shard_log::{ClosedSegment, LogError, Verified};
 use serde::{Deserialize, Serialize};
 
 use super::Hosted;
+use super::decay::halts;
 use super::shard::{Shard, off_the_runtime};
 use crate::maintenance::Job;
 use crate::maintenance::admission::{Admission, Work};
-use crate::metrics;
 
 const FILE: &str = "scrub.json";
 
@@ -215,29 +215,11 @@ async fn read_segment(
                 }
                 at = next;
             }
-            Err(error) => return suspect(shard, segment, at, most, &error),
+            Err(error) if halts(shard, segment, at, most, &error) => return Found::Damaged,
+            Err(_) => return Found::Gone,
         }
     }
     Found::Whole
-}
-
-/// A replica with decay in it halts, so that another one takes over.
-fn suspect(
-    shard: &Arc<Shard>,
-    segment: &ClosedSegment,
-    at: Verified,
-    most: u64,
-    error: &LogError,
-) -> Found {
-    let blocking = shard.is_blocking();
-    let damaged =
-        shard.change(|_, replica| off_the_runtime(blocking, || replica.recheck(segment, at, most)));
-    if damaged != Some(true) {
-        return Found::Gone;
-    }
-    metrics::scrub_error();
-    tracing::error!(shard = %shard.key, "the scrub found damage: {error}");
-    Found::Damaged
 }
 
 #[cfg(test)]

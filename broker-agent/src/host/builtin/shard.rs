@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenkeel_model::{Assignment, BrokerShard, Phase, ShardKey, ShardReport};
 use evenkeel_shard_log::{
-    Action, Answer, Event, LogError, Refusal, Replica, ReplicaConfig, Request, TornTail,
+    Action, Answer, Event, LogError, Refusal, Replica, ReplicaConfig, Request, Scanned, TornTail,
 };
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -35,11 +35,23 @@ pub(super) struct Shard {
     pub(super) key: ShardKey,
     equipment: Equipment,
     core: Mutex<Core>,
+    /// Why it could not be opened.
+    failure: Option<Failure>,
     status: watch::Sender<ShardStatus>,
     /// The durable end, for copies that wait for it.
     durable: watch::Sender<u64>,
     timer: Notify,
     pub(super) figures: Figures,
+}
+
+/// Why a shard could not be opened.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) error: String,
+    /// What is on the disk is not what was written.
+    pub(super) is_damage: bool,
+    /// How often it was tried in a row.
+    pub(super) tries: u32,
 }
 
 /// Counts since the shard was opened.
@@ -84,18 +96,21 @@ pub(super) fn off_the_runtime<T>(blocking: bool, work: impl FnOnce() -> T) -> T 
 
 impl Shard {
     /// Opens the shard's bytes and starts to act on what this broker is told. A shard that cannot
-    /// be opened is held as halted.
-    pub(super) fn open(key: ShardKey, told: &BrokerShard, equipment: Equipment) -> Arc<Self> {
+    /// be opened is held as halted. `before` is why it could not be opened last time.
+    pub(super) fn open(
+        key: ShardKey,
+        told: &BrokerShard,
+        equipment: Equipment,
+        before: Option<Failure>,
+    ) -> Arc<Self> {
         let blocking = equipment.disks.is_blocking();
         let opened = off_the_runtime(blocking, || open_replica(&key, &equipment));
         let (replica, failure) = match opened {
             Ok((replica, torn)) => {
-                if let Some(torn) = torn {
-                    tracing::warn!(shard = %key, "{torn}");
-                }
+                tell_opened(&key, &replica, torn.as_ref(), before.as_ref());
                 (Some(replica), None)
             }
-            Err(error) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(failed_again(&key, &error, before))),
         };
         let status = ShardStatus {
             role: told.role,
@@ -117,20 +132,25 @@ impl Shard {
             key,
             equipment,
             core: Mutex::new(core),
+            failure,
             status: watch::Sender::new(status),
             durable: watch::Sender::new(0),
             timer: Notify::new(),
             figures: Figures::default(),
         });
-        match failure {
+        match &shard.failure {
             None => drop(tokio::spawn(run_timer(shard.clone()))),
-            Some(error) => shard.report_failure(&told.assignment, error),
+            Some(failure) => shard.report_failure(&told.assignment, failure.error.clone()),
         }
         shard
     }
 
+    /// Why it could not be opened, if so.
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
     fn report_failure(&self, assignment: &Assignment, error: String) {
-        tracing::error!(shard = %self.key, "halted: {error}");
         self.tell(ShardReport {
             broker: self.equipment.me.clone(),
             shard: self.key.clone(),
@@ -358,6 +378,39 @@ fn open_replica(
         source,
     })?;
     Replica::open(equipment.me.clone(), key.clone(), storage, equipment.config.clone())
+}
+
+/// Says what opening a shard came to, and what it had to do for it.
+fn tell_opened(
+    key: &ShardKey,
+    replica: &Replica,
+    torn: Option<&TornTail>,
+    before: Option<&Failure>,
+) {
+    if let Some(before) = before {
+        tracing::info!(shard = %key, tries = before.tries + 1, "opened, which had failed before");
+    }
+    if let Some(torn) = torn {
+        tracing::warn!(shard = %key, "{torn}");
+    }
+    for scanned in replica.log().scanned() {
+        let Scanned { file, bytes, why } = scanned;
+        tracing::info!(shard = %key, bytes, "{file} was read in full: {why}");
+    }
+}
+
+/// Says that opening a shard failed, unless that was said before.
+fn failed_again(key: &ShardKey, error: &LogError, before: Option<Failure>) -> Failure {
+    let is_damage = matches!(error, LogError::Corrupt { .. });
+    let error = error.to_string();
+    let is_news = before.as_ref().is_none_or(|before| before.error != error);
+    let tries = before.map_or(0, |before| before.tries) + 1;
+    if is_news {
+        tracing::error!(shard = %key, "halted: {error}");
+    } else {
+        tracing::debug!(shard = %key, tries, "still halted: {error}");
+    }
+    Failure { error, is_damage, tries }
 }
 
 /// Ticks when the replica asked to be woken, until the shard is closed.

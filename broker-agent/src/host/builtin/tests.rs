@@ -1,5 +1,7 @@
 //! Whole hosts that talk to each other over gRPC.
 
+mod upkeep;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

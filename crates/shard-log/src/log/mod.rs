@@ -5,6 +5,8 @@
 
 mod damage;
 mod error;
+mod index;
+mod indexing;
 mod read;
 mod recovery;
 mod scrub;
@@ -16,8 +18,9 @@ use std::sync::Arc;
 
 pub use error::LogError;
 pub(crate) use error::is_full;
+pub use indexing::{IndexJob, IndexStep};
 pub use read::ReadLimit;
-pub use recovery::TornTail;
+pub use recovery::{Scanned, TornTail};
 pub use scrub::{ClosedSegment, Verified};
 pub use sync::SyncJob;
 
@@ -54,6 +57,10 @@ pub struct Log {
     tail: VecDeque<Record>,
     tail_bytes: usize,
     syncs: sync::Syncs,
+    /// Counts truncations: what was learnt of a segment before one may be wrong after it.
+    truncations: u64,
+    /// Closed segments that were read when the log was opened.
+    scanned: Vec<Scanned>,
     scratch: Vec<u8>,
 }
 
@@ -103,6 +110,11 @@ impl Log {
         self.segments.iter().map(|s| s.bytes).sum()
     }
 
+    /// Closed segments that had to be read in full when the log was opened.
+    pub fn scanned(&self) -> &[Scanned] {
+        &self.scanned
+    }
+
     /// What each producer wrote last.
     pub fn producers(&self) -> &ProducerTable {
         &self.producers
@@ -147,19 +159,19 @@ impl Log {
     fn append_some(&mut self, rest: &mut &[Record]) -> Result<(), LogError> {
         let room = self.config.segment_bytes.saturating_sub(self.last_segment().bytes);
         self.scratch.clear();
-        let mut lengths = Vec::new();
+        let mut fitting = 0;
         let synced = self.syncs.end();
         for record in *rest {
-            if !lengths.is_empty() && self.scratch.len() as u64 >= room {
+            if fitting > 0 && self.scratch.len() as u64 >= room {
                 break;
             }
             let unsynced = u32::try_from(record.offset - synced).unwrap_or(u32::MAX);
             record.encode(unsynced, &mut self.scratch);
-            lengths.push(record.frame_bytes());
+            fitting += 1;
         }
+        let (written, left) = rest.split_at(fitting);
         let Some(segment) = self.segments.last_mut() else { return Ok(()) };
-        segment.append(self.storage.as_ref(), &self.scratch, &lengths)?;
-        let (written, left) = rest.split_at(lengths.len());
+        segment.append(self.storage.as_ref(), &self.scratch, written)?;
         for record in written {
             self.note(record);
         }
@@ -185,7 +197,8 @@ impl Log {
             return Ok(());
         }
         // Only the last segment may be torn, so the one before it is made durable first.
-        let full = self.last_segment();
+        let Some(full) = self.segments.last_mut() else { return Ok(()) };
+        full.clean_tail(self.storage.as_ref())?;
         let describe = self.storage.describe(&full.name);
         full.file.sync().map_err(LogError::io("sync", describe))?;
         let end = full.end;
@@ -196,6 +209,8 @@ impl Log {
 
     /// Drops every record from `offset` on.
     pub fn truncate_from(&mut self, offset: u64) -> Result<(), LogError> {
+        self.truncations += 1;
+        self.drop_indexes_from(offset)?;
         while self.segments.len() > 1 && self.last_segment().base >= offset {
             let Some(segment) = self.segments.pop() else { break };
             if let Err(e) = self.storage.remove(&segment.name) {
@@ -216,6 +231,22 @@ impl Log {
             self.tail_bytes -= newest.frame_bytes();
         }
         self.syncs.truncated(end);
+        Ok(())
+    }
+
+    /// Removes, durably, the indexes of the segments that are about to change: those that hold
+    /// records from `offset` on, and the one that is to be written to again.
+    fn drop_indexes_from(&mut self, offset: u64) -> Result<(), LogError> {
+        let last_kept = self.segments.iter().rposition(|s| s.base < offset).unwrap_or(0);
+        for segment in self.segments[last_kept..].iter_mut().rev().filter(|s| s.is_indexed) {
+            let name = index::name_of(segment.base);
+            match self.storage.remove(&name) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(LogError::io("remove", self.storage.describe(&name))(e));
+                }
+                _ => segment.is_indexed = false,
+            }
+        }
         Ok(())
     }
 

@@ -1,13 +1,18 @@
 //! Opening a log after whatever happened to it.
+//!
+//! A closed segment that has an index is not read. Its records are checked when they are, and by
+//! the scrub.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::index::{self, SegmentIndex};
 use super::segment::{self, Damage, Segment};
 use super::sync::Syncs;
 use super::{Log, LogConfig, LogError, note_term};
 use crate::producers::ProducerTable;
-use crate::storage::Storage;
+use crate::record::Term;
+use crate::storage::{Storage, StoredFile};
 
 /// The end of the last segment that a crash left half written, and that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,36 +34,43 @@ impl std::fmt::Display for TornTail {
     }
 }
 
+/// A closed segment that was read in full, because no index of it can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanned {
+    /// The file.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// What has been found of a log so far.
+#[derive(Default)]
+struct Found {
+    segments: Vec<Segment>,
+    terms: Vec<(u64, Term)>,
+    producers: ProducerTable,
+    scanned: Vec<Scanned>,
+    torn: Option<TornTail>,
+}
+
 pub(super) fn open(
     storage: Arc<dyn Storage>,
     config: LogConfig,
 ) -> Result<(Log, Option<TornTail>), LogError> {
     let listed = storage.list().map_err(LogError::io("list", storage.describe("")))?;
     let bases: Vec<u64> = listed.iter().filter_map(|(name, _)| segment::base_of(name)).collect();
-    let mut segments: Vec<Segment> = Vec::with_capacity(bases.len().max(1));
-    let (mut terms, mut producers) = (Vec::new(), ProducerTable::default());
-    let mut torn = None;
+    sweep_indexes(storage.as_ref(), &listed, &bases)?;
+    let mut found = Found::default();
     for (i, base) in bases.iter().enumerate() {
-        let expected = segments.last().map_or(0, |s| s.end);
+        let expected = found.segments.last().map_or(0, |s| s.end);
         if *base != expected {
             return Err(gap(storage.as_ref(), *base, expected));
         }
-        let scan = Segment::scan(storage.as_ref(), &segment::name_of(*base), *base, |record| {
-            note_term(&mut terms, record);
-            producers.note(record);
-        })?;
-        let mut found = scan.segment;
-        if let Some(damage) = scan.damage {
-            let file = storage.describe(&found.name);
-            let is_last = i + 1 == bases.len();
-            if !is_last || damage.was_durable {
-                let detail = damage.detail.to_owned();
-                return Err(LogError::Corrupt { file, byte: damage.at, detail });
-            }
-            torn = Some(cut(storage.as_ref(), &mut found, damage, file)?);
-        }
-        segments.push(found);
+        found.add(storage.as_ref(), *base, bases.get(i + 1).copied())?;
     }
+    let Found { mut segments, terms, producers, scanned, torn } = found;
     if segments.is_empty() {
         segments.push(Segment::create(storage.as_ref(), 0)?);
     }
@@ -76,9 +88,72 @@ pub(super) fn open(
         tail: VecDeque::new(),
         tail_bytes: 0,
         syncs: Syncs::opened_at(end),
+        truncations: 0,
+        scanned,
         scratch: Vec::new(),
     };
     Ok((log, torn))
+}
+
+/// Removes what is no index of a closed segment: one that was not finished, and that of a segment
+/// which is to be written to again.
+fn sweep_indexes(
+    storage: &dyn Storage,
+    listed: &[(String, u64)],
+    bases: &[u64],
+) -> Result<(), LogError> {
+    let closed = &bases[..bases.len().saturating_sub(1)];
+    for (name, _) in listed {
+        let Some(base) = index::base_of(name) else { continue };
+        if *name != index::name_of(base) || closed.binary_search(&base).is_err() {
+            storage.remove(name).map_err(LogError::io("remove", storage.describe(name)))?;
+        }
+    }
+    Ok(())
+}
+
+impl Found {
+    /// Adds the segment that begins at `base`, and ends at `end` unless it is the last.
+    fn add(&mut self, storage: &dyn Storage, base: u64, end: Option<u64>) -> Result<(), LogError> {
+        let name = segment::name_of(base);
+        if let Some(end) = end {
+            let (file, bytes) = segment::open_file(storage, &name)?;
+            match index::load(storage, base, end, bytes) {
+                Ok(index) => return Ok(self.take(name, file, index)),
+                Err(why) => {
+                    let file = storage.describe(&name);
+                    self.scanned.push(Scanned { file, bytes, why });
+                }
+            }
+        }
+        let (terms, producers) = (&mut self.terms, &mut self.producers);
+        let scan = Segment::scan(storage, &name, base, |record| {
+            note_term(terms, record);
+            producers.note(record);
+        })?;
+        let mut segment = scan.segment;
+        if let Some(damage) = scan.damage {
+            let file = storage.describe(&name);
+            if end.is_some() || damage.was_durable {
+                let detail = damage.detail.to_owned();
+                return Err(LogError::Corrupt { file, byte: damage.at, detail });
+            }
+            self.torn = Some(cut(storage, &mut segment, damage, file)?);
+        }
+        self.segments.push(segment);
+        Ok(())
+    }
+
+    /// Takes an index's word for its segment.
+    fn take(&mut self, name: String, file: Arc<dyn StoredFile>, mut index: SegmentIndex) {
+        for (first, term) in &index.runs {
+            if self.terms.last().is_none_or(|(_, last)| last != term) {
+                self.terms.push((*first, *term));
+            }
+        }
+        self.producers = std::mem::take(&mut index.producers);
+        self.segments.push(Segment::from_index(name, file, index));
+    }
 }
 
 fn gap(storage: &dyn Storage, base: u64, expected: u64) -> LogError {

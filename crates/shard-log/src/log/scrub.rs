@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::segment::{BAD_PREFIX, PREFIX_BYTES, next_frame, prefix_of};
+use super::segment::{BAD_PREFIX, PREFIX_BYTES, Place, next_frame, prefix_of};
 use super::{Log, LogError};
-use crate::record::{self, BadFrame};
+use crate::record::{self, BadFrame, Frame};
 use crate::storage::StoredFile;
 
 /// A step holds at least a record's header.
@@ -80,6 +80,16 @@ impl ClosedSegment {
         self.end
     }
 
+    /// Offset of its first record.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Length of its file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Bytes that a step of at most `max_bytes` reads, unless a single record is longer.
     pub fn step_bytes(&self, from: Verified, max_bytes: u64) -> u64 {
         self.bytes.saturating_sub(from.byte).min(max_bytes.max(STEP_MIN_BYTES))
@@ -88,6 +98,16 @@ impl ClosedSegment {
     /// Reads about `max_bytes` on. Returns how far everything is as it was written, and how many
     /// bytes were read for it.
     pub fn verify(&self, from: Verified, max_bytes: u64) -> Result<(Verified, u64), LogError> {
+        self.read_on(from, max_bytes, |_, _| {})
+    }
+
+    /// The same, telling `each` every record with its place.
+    pub(super) fn read_on(
+        &self,
+        from: Verified,
+        max_bytes: u64,
+        mut each: impl FnMut(Place, &Frame),
+    ) -> Result<(Verified, u64), LogError> {
         let mut at = from;
         if at.byte == 0 {
             let prefix = self.read(0, self.bytes.min(PREFIX_BYTES))?;
@@ -110,6 +130,7 @@ impl ClosedSegment {
         while used < chunk.len() {
             match next_frame(&chunk.slice(used..), at.offset) {
                 Ok(frame) => {
+                    each((at.offset, at.byte), &frame);
                     used += frame.bytes;
                     at = Verified { offset: at.offset + 1, byte: at.byte + frame.bytes as u64 };
                 }

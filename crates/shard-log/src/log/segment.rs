@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::damage::was_durable;
 use super::error::{LogError, is_full};
+use super::index::SegmentIndex;
 use crate::record::{self, BadFrame, Frame};
 use crate::storage::{Storage, StoredFile};
 
@@ -13,8 +14,11 @@ use crate::storage::{Storage, StoredFile};
 const MAGIC: &[u8; 8] = b"EVKLOG\x00\x01";
 pub(super) const PREFIX_BYTES: u64 = 16;
 pub(super) const BAD_PREFIX: &str = "the segment's header is malformed";
-/// An index entry is kept for about this many bytes of records.
-const INDEX_EVERY_BYTES: u64 = 8 << 10;
+/// A place is kept for about this many bytes of records.
+const PLACE_EVERY_BYTES: u64 = 8 << 10;
+
+/// An offset and where in the file its record begins.
+pub(super) type Place = (u64, u64);
 
 /// A segment, open.
 pub(super) struct Segment {
@@ -26,8 +30,12 @@ pub(super) struct Segment {
     pub(super) end: u64,
     /// Bytes in use.
     pub(super) bytes: u64,
+    /// No record in it is of a later time; milliseconds since the Unix epoch.
+    pub(super) newest_ms: i64,
+    /// A file beside it spares reading it when the log is opened.
+    pub(super) is_indexed: bool,
     /// Some offsets with their places, the first record's included.
-    index: Vec<(u64, u64)>,
+    places: Vec<Place>,
     /// A failed write may have left bytes behind the end.
     dirty_tail: bool,
 }
@@ -80,7 +88,9 @@ impl Segment {
             base,
             end: base,
             bytes: PREFIX_BYTES,
-            index: Vec::new(),
+            newest_ms: 0,
+            is_indexed: false,
+            places: Vec::new(),
             dirty_tail: false,
         })
     }
@@ -93,8 +103,7 @@ impl Segment {
         mut each: impl FnMut(&record::Record),
     ) -> Result<Scan, LogError> {
         let describe = || storage.describe(name);
-        let file = storage.open(name, false).map_err(LogError::io("open", describe()))?;
-        let length = file.len().map_err(LogError::io("read", describe()))?;
+        let (file, length) = open_file(storage, name)?;
         let mut bytes = vec![0; length as usize];
         file.read_at(0, &mut bytes).map_err(LogError::io("read", describe()))?;
         let bytes = Bytes::from(bytes);
@@ -104,7 +113,9 @@ impl Segment {
             base,
             end: base,
             bytes: PREFIX_BYTES,
-            index: Vec::new(),
+            newest_ms: 0,
+            is_indexed: false,
+            places: Vec::new(),
             dirty_tail: false,
         };
         if length < PREFIX_BYTES || bytes[..16] != prefix_of(base) {
@@ -120,7 +131,7 @@ impl Segment {
             let at = segment.bytes as usize;
             match next_frame(&bytes.slice(at..), segment.end) {
                 Ok(frame) => {
-                    segment.note(frame.bytes as u64);
+                    segment.note(frame.bytes as u64, frame.record.timestamp_ms);
                     each(&frame.record);
                 }
                 Err(bad) => {
@@ -137,34 +148,54 @@ impl Segment {
         Ok(Scan { segment, damage })
     }
 
-    /// Counts one more record of that many bytes.
-    fn note(&mut self, frame_bytes: u64) {
-        let due = self.index.last().is_none_or(|(_, at)| self.bytes - at >= INDEX_EVERY_BYTES);
-        if due {
-            self.index.push((self.end, self.bytes));
+    /// One that its index describes; nothing of it is read.
+    pub(super) fn from_index(name: String, file: Arc<dyn StoredFile>, index: SegmentIndex) -> Self {
+        let SegmentIndex { base, end, bytes, newest_ms, places, .. } = index;
+        Self {
+            name,
+            file,
+            base,
+            end,
+            bytes,
+            newest_ms,
+            is_indexed: true,
+            places,
+            dirty_tail: false,
         }
-        self.end += 1;
-        self.bytes += frame_bytes;
     }
 
-    /// Writes frames behind the last record: all or, after an error, none.
-    pub(super) fn append(
-        &mut self,
-        storage: &dyn Storage,
-        frames: &[u8],
-        lengths: &[usize],
-    ) -> Result<(), LogError> {
+    /// Counts one more record of that many bytes.
+    fn note(&mut self, frame_bytes: u64, timestamp_ms: i64) {
+        note_place(&mut self.places, (self.end, self.bytes));
+        self.end += 1;
+        self.bytes += frame_bytes;
+        self.newest_ms = self.newest_ms.max(timestamp_ms);
+    }
+
+    /// Cuts off what a failed write may have left behind the end.
+    pub(super) fn clean_tail(&mut self, storage: &dyn Storage) -> Result<(), LogError> {
         if self.dirty_tail {
             let cut = self.file.truncate(self.bytes);
             cut.map_err(LogError::io("truncate", storage.describe(&self.name)))?;
             self.dirty_tail = false;
         }
+        Ok(())
+    }
+
+    /// Writes the frames of `records` behind the last one: all or, after an error, none.
+    pub(super) fn append(
+        &mut self,
+        storage: &dyn Storage,
+        frames: &[u8],
+        records: &[record::Record],
+    ) -> Result<(), LogError> {
+        self.clean_tail(storage)?;
         if let Err(e) = self.file.write_at(self.bytes, frames) {
             self.dirty_tail = self.file.truncate(self.bytes).is_err();
             return Err(write_error(e, storage.describe(&self.name), frames.len()));
         }
-        for length in lengths {
-            self.note(*length as u64);
+        for record in records {
+            self.note(record.frame_bytes() as u64, record.timestamp_ms);
         }
         Ok(())
     }
@@ -206,7 +237,7 @@ impl Segment {
             self.file.read_at(at, &mut bytes).map_err(LogError::io("read", describe()))?;
             Ok(Bytes::from(bytes))
         };
-        let chunk = read(4 * INDEX_EVERY_BYTES)?;
+        let chunk = read(4 * PLACE_EVERY_BYTES)?;
         match record::peek(&chunk) {
             Ok((total, _)) if total > chunk.len() => read(total as u64),
             _ => Ok(chunk),
@@ -218,10 +249,10 @@ impl Segment {
         LogError::Corrupt { file, byte, detail: bad.as_str().to_owned() }
     }
 
-    /// The indexed place at or before an offset.
-    fn place_before(&self, offset: u64) -> (u64, u64) {
-        let after = self.index.partition_point(|(indexed, _)| *indexed <= offset);
-        after.checked_sub(1).map_or((self.base, PREFIX_BYTES), |i| self.index[i])
+    /// The noted place at or before an offset.
+    fn place_before(&self, offset: u64) -> Place {
+        let after = self.places.partition_point(|(placed, _)| *placed <= offset);
+        after.checked_sub(1).map_or((self.base, PREFIX_BYTES), |i| self.places[i])
     }
 
     /// About where in the file an offset is.
@@ -249,12 +280,30 @@ impl Segment {
         }
         let cut = self.file.truncate(bytes);
         cut.map_err(LogError::io("truncate", storage.describe(&self.name)))?;
-        self.index.retain(|(indexed, _)| *indexed < offset);
+        self.places.retain(|(placed, _)| *placed < offset);
         self.end = offset;
         self.bytes = bytes;
         self.dirty_tail = false;
         Ok(())
     }
+}
+
+/// Notes the place of the next record if the last one noted is far enough behind.
+pub(super) fn note_place(places: &mut Vec<Place>, next: Place) {
+    if places.last().is_none_or(|(_, at)| next.1 - at >= PLACE_EVERY_BYTES) {
+        places.push(next);
+    }
+}
+
+/// Opens a file that is there; with its length.
+pub(super) fn open_file(
+    storage: &dyn Storage,
+    name: &str,
+) -> Result<(Arc<dyn StoredFile>, u64), LogError> {
+    let describe = || storage.describe(name);
+    let file = storage.open(name, false).map_err(LogError::io("open", describe()))?;
+    let length = file.len().map_err(LogError::io("read", describe()))?;
+    Ok((file, length))
 }
 
 fn write_error(e: std::io::Error, file: String, bytes: usize) -> LogError {

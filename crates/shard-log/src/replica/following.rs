@@ -265,8 +265,11 @@ impl Replica {
 
     /// A copy may write only to a learner that no leader counts.
     fn check_learner(&self) -> Result<(), CopyRefusal> {
+        if let Some(detail) = &self.halted {
+            return Err(CopyRefusal::Halted(detail.clone()));
+        }
         let is_learner = matches!(self.role(), Some(Role::Successor | Role::Joining));
-        if !is_learner || self.is_level() || self.halted.is_some() || self.leads() {
+        if !is_learner || self.is_level() || self.leads() {
             return Err(CopyRefusal::NoLearner);
         }
         Ok(())
@@ -283,6 +286,9 @@ pub enum CopyRefusal {
     /// The replica votes, leads or is level already.
     #[error("this replica takes no copy: it is no learner, or is level already")]
     NoLearner,
+    /// The replica cannot go on.
+    #[error("the replica halted: {0}")]
+    Halted(String),
     /// Records are missing before the first one.
     #[error("the copy begins at offset {first}, but the log ends at {end}")]
     Gap {

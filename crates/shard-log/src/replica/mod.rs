@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use evenkeel_model::{Assignment, BrokerId, Role, ShardKey, ShardReport};
 
-use crate::log::{ClosedSegment, Log, LogConfig, LogError, SyncJob, TornTail, Verified};
+use crate::log::{
+    ClosedSegment, IndexJob, Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail, Verified,
+};
 use crate::memo::Memo;
 use crate::message::{Action, Answer, Event, Output, Refusal};
 use crate::record::{Position, Term};
@@ -34,6 +36,9 @@ use opening::Opening;
 
 /// Wait before what found no room on the disk is tried again, milliseconds.
 const NO_ROOM_RETRY_MS: u64 = 500;
+
+/// What is read again after a read that found damage: no less than such a read takes at once.
+const REREAD_BYTES: usize = 1 << 20;
 
 /// Timings and limits of a replica. Times are milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,6 +278,27 @@ impl Replica {
                 true
             }
         }
+    }
+
+    /// Reads the records from `from` on again, of which one seemed damaged. If it still does, the
+    /// replica halts with the next event.
+    pub fn reread(&mut self, from: u64) {
+        let limit = ReadLimit::bytes(u64::MAX, REREAD_BYTES);
+        if self.halted.is_none()
+            && let Err(error @ LogError::Corrupt { .. }) = self.log.read(from, limit)
+        {
+            self.halt(error.to_string());
+        }
+    }
+
+    /// Puts a finished index in its place, unless the log was truncated meanwhile; whether it did.
+    pub fn install_index(&mut self, job: &IndexJob) -> Result<bool, LogError> {
+        self.log.install_index(job)
+    }
+
+    /// Takes note that the index before the job's is not there, or not whole.
+    pub fn forget_index_before(&mut self, job: &IndexJob) {
+        self.log.forget_index_before(job);
     }
 
     fn save_memo(&mut self, change: impl FnOnce(&mut Memo)) -> Result<(), LogError> {

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Storage, StoredFile};
+use super::{PREPARED, Storage, StoredFile};
 
 /// A directory of the file system. Clones name the same directory.
 #[derive(Debug, Clone)]
@@ -29,6 +29,10 @@ impl DiskStorage {
     /// Removes the directory with everything in it.
     pub fn destroy(&self) -> io::Result<()> {
         fs::remove_dir_all(&self.directory)
+    }
+
+    fn scratch(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}{PREPARED}"))
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -75,11 +79,22 @@ impl Storage for DiskStorage {
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let scratch = self.directory.join(format!("{name}.new"));
-        let mut file = File::create(&scratch)?;
+        self.prepare(name, content)?;
+        self.install(name)?;
+        self.settle()
+    }
+
+    fn prepare(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let mut file = File::create(self.scratch(name))?;
         file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&scratch, self.directory.join(name))?;
+        file.sync_all()
+    }
+
+    fn install(&self, name: &str) -> io::Result<()> {
+        fs::rename(self.scratch(name), self.directory.join(name))
+    }
+
+    fn settle(&self) -> io::Result<()> {
         self.sync_directory()
     }
 

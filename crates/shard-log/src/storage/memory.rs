@@ -1,17 +1,44 @@
 //! A shard's directory in memory, for simulation and tests: it can lose what was not synced, run
-//! full, and have its bits flipped.
+//! full, stop in the middle of what it is told, and have its bits flipped.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::{Storage, StoredFile};
+use super::{PREPARED, Storage, StoredFile};
+
+type Files = BTreeMap<String, Arc<MemoryFile>>;
 
 /// A directory in memory. Clones share it, as reopening a directory does.
 #[derive(Clone, Default)]
 pub struct MemoryStorage {
-    files: Arc<Mutex<BTreeMap<String, Arc<MemoryFile>>>>,
-    room: Arc<Mutex<Option<u64>>>,
+    files: Arc<Mutex<Files>>,
+    /// What was in the place of files installed since the directory was last settled.
+    unsettled: Arc<Mutex<Vec<(String, Option<Arc<MemoryFile>>)>>>,
+    limits: Arc<Limits>,
+}
+
+/// What the directory and its files still take.
+#[derive(Default)]
+struct Limits {
+    /// Bytes.
+    room: Mutex<Option<u64>>,
+    /// Changes of any kind.
+    changes: Mutex<Option<u64>>,
+}
+
+impl Limits {
+    /// One more change, unless the process was killed before it.
+    fn change(&self) -> io::Result<()> {
+        let mut left = lock(&self.changes);
+        match *left {
+            Some(0) => Err(io::ErrorKind::Interrupted.into()),
+            _ => {
+                *left = left.map(|left| left - 1);
+                Ok(())
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -21,11 +48,13 @@ struct Content {
     synced: usize,
     /// Synced bytes that were cut or overwritten since, oldest first.
     replaced: Vec<(usize, Vec<u8>)>,
+    /// Bytes read from it.
+    read: u64,
 }
 
 struct MemoryFile {
     content: Mutex<Content>,
-    room: Arc<Mutex<Option<u64>>>,
+    limits: Arc<Limits>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -39,9 +68,22 @@ impl MemoryStorage {
     }
 
     /// What a power failure leaves: every file as it was last synced, plus, of the bytes appended
-    /// since, as many as `kept` says when asked with their number.
+    /// since, as many as `kept` says when asked with their number. A file that was installed and
+    /// not settled is there if all of its bytes are kept. What was to stop the process is over.
     pub fn crash(&self, mut kept: impl FnMut(usize) -> usize) {
-        for file in lock(&self.files).values() {
+        self.stop_after(None);
+        let mut files = lock(&self.files);
+        for (name, before) in lock(&self.unsettled).drain(..).rev() {
+            let bytes = files.get(&name).map_or(0, |f| lock(&f.content).bytes.len());
+            if kept(bytes) >= bytes {
+                continue;
+            }
+            match before {
+                Some(before) => files.insert(name, before),
+                None => files.remove(&name),
+            };
+        }
+        for file in files.values() {
             let mut content = lock(&file.content);
             let untouched = content.replaced.is_empty();
             let appended = content.bytes.len().saturating_sub(content.synced);
@@ -58,7 +100,18 @@ impl MemoryStorage {
 
     /// Lets at most this many more bytes be written; `None` lifts the limit.
     pub fn set_room(&self, bytes: Option<u64>) {
-        *lock(&self.room) = bytes;
+        *lock(&self.limits.room) = bytes;
+    }
+
+    /// Lets at most this many more changes happen, as if the process were killed before the next;
+    /// `None` lifts the limit.
+    pub fn stop_after(&self, changes: Option<u64>) {
+        *lock(&self.limits.changes) = changes;
+    }
+
+    /// Bytes read from a file since it was made.
+    pub fn bytes_read(&self, name: &str) -> u64 {
+        lock(&self.files).get(name).map_or(0, |file| lock(&file.content).read)
     }
 
     /// Flips one bit of a file, as decay does.
@@ -73,6 +126,7 @@ impl MemoryStorage {
     /// Removes everything, as a new disk does.
     pub fn destroy(&self) {
         lock(&self.files).clear();
+        lock(&self.unsettled).clear();
     }
 }
 
@@ -90,24 +144,56 @@ impl Storage for MemoryStorage {
         if !create {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let file = Arc::new(MemoryFile { content: Mutex::default(), room: self.room.clone() });
+        self.limits.change()?;
+        let file = Arc::new(MemoryFile { content: Mutex::default(), limits: self.limits.clone() });
         files.insert(name.to_owned(), file.clone());
         Ok(file)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        lock(&self.files).remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.limits.change()?;
+        let removed = lock(&self.files).remove(name);
+        lock(&self.unsettled).clear();
+        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        Ok(lock(&self.files).get(name).map(|f| lock(&f.content).bytes.clone()))
+        let file = lock(&self.files).get(name).cloned();
+        Ok(file.map(|file| {
+            let mut content = lock(&file.content);
+            content.read += content.bytes.len() as u64;
+            content.bytes.clone()
+        }))
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        self.prepare(name, content)?;
+        self.install(name)?;
+        self.settle()
+    }
+
+    fn prepare(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        self.limits.change()?;
         let content =
-            Content { bytes: content.to_vec(), synced: content.len(), replaced: Vec::new() };
-        let file = Arc::new(MemoryFile { content: Mutex::new(content), room: self.room.clone() });
-        lock(&self.files).insert(name.to_owned(), file);
+            Content { bytes: content.to_vec(), synced: content.len(), ..Content::default() };
+        let content = Mutex::new(content);
+        let file = Arc::new(MemoryFile { content, limits: self.limits.clone() });
+        lock(&self.files).insert(format!("{name}{PREPARED}"), file);
+        Ok(())
+    }
+
+    fn install(&self, name: &str) -> io::Result<()> {
+        self.limits.change()?;
+        let mut files = lock(&self.files);
+        let file = files.remove(&format!("{name}{PREPARED}")).ok_or(io::ErrorKind::NotFound)?;
+        let before = files.insert(name.to_owned(), file);
+        lock(&self.unsettled).push((name.to_owned(), before));
+        Ok(())
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.limits.change()?;
+        lock(&self.unsettled).clear();
         Ok(())
     }
 
@@ -132,17 +218,19 @@ impl Content {
 
 impl StoredFile for MemoryFile {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let content = lock(&self.content);
+        let mut content = lock(&self.content);
         let at = at as usize;
         match content.bytes.get(at..at + buffer.len()) {
             Some(bytes) => buffer.copy_from_slice(bytes),
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
+        content.read += buffer.len() as u64;
         Ok(())
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut room = lock(&self.room);
+        self.limits.change()?;
+        let mut room = lock(&self.limits.room);
         let fits = match *room {
             None => bytes.len(),
             Some(left) => bytes.len().min(left as usize),
@@ -162,6 +250,7 @@ impl StoredFile for MemoryFile {
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
+        self.limits.change()?;
         let mut content = lock(&self.content);
         let len = len as usize;
         let end = content.bytes.len();
@@ -171,6 +260,7 @@ impl StoredFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.limits.change()?;
         let mut content = lock(&self.content);
         content.synced = content.bytes.len();
         content.replaced.clear();

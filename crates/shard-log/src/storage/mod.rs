@@ -9,6 +9,9 @@ use std::sync::Arc;
 pub use disk::DiskStorage;
 pub use memory::MemoryStorage;
 
+/// Ends the name under which prepared content waits; one that a crash left is harmless.
+pub const PREPARED: &str = ".new";
+
 /// One directory of files. Names hold no separators.
 pub trait Storage: Send + Sync {
     /// Every file with its length in bytes, by name.
@@ -22,6 +25,14 @@ pub trait Storage: Send + Sync {
     /// Replaces a small file in one step that survives a crash: either the old or the new content
     /// is there, and the new one once this returns.
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<()>;
+    /// Writes content, durably, that is to take the place of a small file: the slow part of a
+    /// replacement, which changes nothing yet.
+    fn prepare(&self, name: &str, content: &[u8]) -> io::Result<()>;
+    /// Puts what was prepared in the file's place, without waiting for the disk: until
+    /// [`Storage::settle`], or the next removal, a crash may bring the old content back.
+    fn install(&self, name: &str) -> io::Result<()>;
+    /// Makes what was installed durable.
+    fn settle(&self) -> io::Result<()>;
     /// Where it is, for messages.
     fn describe(&self, name: &str) -> String;
     /// Whether calls may wait for a disk, so that an async caller must keep them off its runtime.

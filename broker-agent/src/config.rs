@@ -89,6 +89,10 @@ pub struct LogConfig {
     pub record_max_bytes: u32,
     /// How often closed segments are read to find decay.
     pub scrub_interval_seconds: u64,
+    /// Bytes of each shard that are kept at least, where this broker leads.
+    pub retention_bytes: u64,
+    /// How long records are kept at least, where this broker leads.
+    pub retention_seconds: u64,
 }
 
 /// When appended records are synced to the disk.
@@ -112,6 +116,8 @@ impl Default for LogConfig {
             fsync_interval_ms: 1000,
             record_max_bytes: 1 << 20,
             scrub_interval_seconds: 7 * 24 * 3600,
+            retention_bytes: 0,
+            retention_seconds: 0,
         }
     }
 }
@@ -201,6 +207,8 @@ impl Settings for Config {
         key("log.fsync_interval_ms", "milliseconds", "time between two syncs with log.fsync interval", "refused"),
         key("log.record_max_bytes", "bytes", "largest payload of one record", "refused"),
         key("log.scrub_interval_seconds", "seconds", "every closed segment is read once in so long to find decay", "never"),
+        key("log.retention_bytes", "bytes", "of each shard led here, closed segments beyond so many bytes are given up on all its brokers", "kept whatever their size"),
+        key("log.retention_seconds", "seconds", "of each shard led here, closed segments whose records are all older are given up on all its brokers", "kept whatever their age"),
     ];
 
     fn check(&self) -> Result<(), Invalid> {

@@ -189,8 +189,8 @@ pub fn grant_expired(bytes: u64) {
     counter!(EXPIRED_GRANTS).increment(bytes);
 }
 
-/// A copy request was refused. `reason`: `stale`, `token`, `diverged`, `behind`, `not_held` or
-/// `storage`.
+/// A copy request was refused. `reason`: `stale`, `token`, `diverged`, `behind`, `before_start`,
+/// `not_held` or `storage`.
 pub fn copy_refused(reason: &'static str) {
     counter!(COPY_REFUSED, "reason" => reason).increment(1);
 }

@@ -9,6 +9,9 @@ use tonic_types::{ErrorDetails, StatusExt};
 /// The domain of every reason.
 pub const DOMAIN: &str = "evenkeel";
 
+/// Metadata of [`Reason::BeforeStart`].
+const FIRST_OFFSET: &str = "first_offset";
+
 /// Why a request was refused. The word is stable; scripts and clients decide by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
@@ -58,6 +61,8 @@ pub enum Reason {
     Overloaded,
     /// The broker's disk is full; the publish was not written.
     DiskFull,
+    /// The records from there on were given up; metadata `first_offset` is the first that is there.
+    BeforeStart,
     /// A newer generation is known.
     StaleGeneration,
     /// The store cannot be reached now.
@@ -66,7 +71,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NotLeader,
         Self::NoLeader,
         Self::DestinationNotLive,
@@ -90,6 +95,7 @@ impl Reason {
         Self::ShardUnavailable,
         Self::Overloaded,
         Self::DiskFull,
+        Self::BeforeStart,
         Self::StaleGeneration,
         Self::StoreUnavailable,
     ];
@@ -120,6 +126,7 @@ impl Reason {
             Self::ShardUnavailable => "shard_unavailable",
             Self::Overloaded => "overloaded",
             Self::DiskFull => "disk_full",
+            Self::BeforeStart => "before_start",
             Self::StaleGeneration => "stale_generation",
             Self::StoreUnavailable => "store_unavailable",
         }
@@ -135,6 +142,7 @@ impl Reason {
             Self::Overloaded | Self::DiskFull => Code::ResourceExhausted,
             Self::NotFound => Code::NotFound,
             Self::AlreadyExists => Code::AlreadyExists,
+            Self::BeforeStart => Code::OutOfRange,
             Self::InvalidArgument => Code::InvalidArgument,
             Self::Conflict => Code::Aborted,
             _ => Code::FailedPrecondition,
@@ -172,6 +180,19 @@ pub fn refuse_for(reason: Reason, detail: impl Into<String>, delay: Duration) ->
 /// How long the server asks to wait before another try.
 pub fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_error_details().retry_info()?.retry_delay
+}
+
+/// A refusal of records that are older than what is kept.
+pub fn before_start(first_offset: u64, message: impl Into<String>) -> Status {
+    let first = first_offset.to_string();
+    refuse_with(Reason::BeforeStart, message, &[(FIRST_OFFSET, first.as_str())])
+}
+
+/// The first offset that there is, if `status` refuses older records.
+pub fn first_offset(status: &Status) -> Option<u64> {
+    let (reason, metadata) = Reason::of(status)?;
+    let named = metadata.get(FIRST_OFFSET).filter(|_| reason == Reason::BeforeStart)?;
+    named.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Why a copy was interrupted.
 
-use evenkeel_proto::refusal::Reason;
+use evenkeel_proto::refusal::{Reason, first_offset};
 use tonic::Status;
 
 use crate::host::ShardError;
@@ -12,6 +12,8 @@ pub(super) enum Failed {
     NotLearner(u64),
     #[error("the source's records differ before offset {0}")]
     Diverged(u64),
+    #[error("the source's records begin at offset {0}")]
+    BeforeStart(u64),
     #[error("a chunk was damaged on its way, at offset {0}")]
     Damaged(u64),
     #[error("verification failed: {0}")]
@@ -34,6 +36,9 @@ impl Failed {
 
 impl From<Status> for Failed {
     fn from(status: Status) -> Self {
+        if let Some(first) = first_offset(&status) {
+            return Self::BeforeStart(first);
+        }
         match Reason::of(&status) {
             Some((Reason::Conflict, metadata)) => {
                 let at = metadata.get("diverged_at").and_then(|at| at.parse().ok());

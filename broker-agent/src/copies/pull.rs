@@ -98,7 +98,7 @@ struct Pull {
 
 /// Makes one copy; ends when it is level, or has failed for good.
 pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<Told>) {
-    let position = CopyPosition { end_offset: 0, last_generation: 0, copied_from: None };
+    let position = CopyPosition::default();
     let presence = Presence::new(&to.admission, order.class);
     let mut pull = Pull {
         to,
@@ -176,6 +176,10 @@ impl Pull {
 
     /// Throws away what cannot be built upon.
     async fn mend(&mut self, failed: &Failed, failures: u32) -> Result<(), ShardError> {
+        // The leader lets this log begin there too.
+        if let Failed::BeforeStart(first) = failed {
+            self.verify_from = self.verify_from.max(*first);
+        }
         let to_offset = match failed {
             Failed::Corrupt(_) => self.verify_from,
             Failed::Diverged(_) => {
@@ -202,6 +206,8 @@ impl Pull {
             self.verify_from = copied_from.unwrap_or(end_offset);
             self.copied_to = copied_from.map_or(0, |_| end_offset);
         }
+        // What was given up meanwhile need not be compared.
+        self.verify_from = self.verify_from.max(self.position.start_offset);
         let channel = self.to.network.bulk_channel(&self.order.source_address);
         let mut client = ShardCopyClient::new(channel).max_decoding_message_size(MESSAGE_MAX_BYTES);
         let (asks, requests) = mpsc::channel(16);

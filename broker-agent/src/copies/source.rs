@@ -9,7 +9,7 @@ use evenkeel_model::{CopyClass, Generation, ShardKey};
 use evenkeel_proto::copy::pull_request::Request as Asked;
 use evenkeel_proto::copy::shard_copy_server::{ShardCopy, ShardCopyServer};
 use evenkeel_proto::copy::{Chunk, DigestRequest, DigestResponse, Open, PullRequest};
-use evenkeel_proto::refusal::{Reason, refuse, refuse_with};
+use evenkeel_proto::refusal::{Reason, before_start, refuse, refuse_with};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -180,6 +180,7 @@ fn status_of(shard: &ShardKey, error: &ShardError) -> Status {
             let metadata = metadata.each_ref().map(|(k, v)| (*k, v.as_str()));
             ("diverged", refuse_with(Reason::Conflict, detail, &metadata))
         }
+        ShardError::BeforeStart { first, .. } => ("before_start", before_start(*first, detail)),
         ShardError::Behind(_) => ("behind", refuse(Reason::ShardUnavailable, detail)),
         ShardError::BadFrames(_) | ShardError::Storage(_) | ShardError::TakesNoCopy => {
             ("storage", refuse(Reason::ShardUnavailable, detail))

@@ -5,7 +5,7 @@ use evenkeel_proto::data::subscribe_response::Event;
 use evenkeel_proto::data::{
     End, Records, ShardMoved, StoredRecord, SubscribeRequest, SubscribeResponse,
 };
-use evenkeel_proto::refusal::{Reason, refuse};
+use evenkeel_proto::refusal::{Reason, before_start, refuse};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::activity::Reader;
 use super::service::{Gateway, shard_of};
-use crate::host::{CommittedRecord, ShardStatus};
+use crate::host::{CommittedRecord, ShardError, ShardStatus};
 use crate::metrics;
 
 /// Bytes read at once.
@@ -134,8 +134,13 @@ impl Subscription {
                 return Ok(Event::End(End { end_offset: self.position }));
             }
             let host = &self.gateway.host;
-            let batch = host.read(&self.shard, self.position, BATCH_BYTES).await.map_err(|e| {
-                refuse(Reason::ShardUnavailable, format!("cannot read {}: {e}", self.shard))
+            let batch = host.read(&self.shard, self.position, BATCH_BYTES).await;
+            let batch = batch.map_err(|error| {
+                let detail = format!("cannot read {}: {error}", self.shard);
+                match error {
+                    ShardError::BeforeStart { first, .. } => before_start(first, detail),
+                    _ => refuse(Reason::ShardUnavailable, detail),
+                }
             })?;
             let moved_on = batch.next_offset > self.position;
             self.position = self.position.max(batch.next_offset);

@@ -1,7 +1,7 @@
 //! The border between the agent and what holds the shards' bytes.
 //!
 //! The agent says what is assigned; the host opens, follows, fences, drains, copies and closes.
-//! Offsets count records from 0; a host's own records (such as a generation's start) take offsets
+//! Offsets count records from 0, and a log may begin later, its oldest records given up; a host's own records (such as a generation's start) take offsets
 //! too and are never handed to clients.
 //!
 //! **Invariant:** the host never leads a shard without an assignment that names this broker, nor
@@ -153,6 +153,14 @@ pub enum ShardError {
     /// The destination's log and the source's are not the same up to the start offset.
     #[error("the copy diverges from its source before offset {0}")]
     Diverged(u64),
+    /// The records are older than what is kept.
+    #[error("record {asked} was given up: the log begins at {first}")]
+    BeforeStart {
+        /// What was asked for.
+        asked: u64,
+        /// The first record there is.
+        first: u64,
+    },
     /// A source knows fewer records to be committed than the destination has, as after a restart.
     #[error("only {0} records are known to be committed here, fewer than are copied already")]
     Behind(u64),
@@ -228,8 +236,10 @@ pub struct RangeDigest {
 }
 
 /// Where a copy stands at its destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopyPosition {
+    /// Where the log begins.
+    pub start_offset: u64,
     /// Offset after the last durable record.
     pub end_offset: u64,
     /// That record's generation, 0 if there is none.
@@ -254,7 +264,8 @@ pub trait ShardHost: Send + Sync + 'static {
         shard: &ShardKey,
         records: Vec<NewRecord>,
     ) -> Result<Published, PublishError>;
-    /// Reads committed records from an offset on, at least one if there is one.
+    /// Reads committed records from an offset on, at least one if there is one; refuses an offset
+    /// before the log's start.
     async fn read(
         &self,
         shard: &ShardKey,

@@ -10,13 +10,14 @@ mod producers;
 mod quorum;
 mod record;
 mod replica;
+mod sealed;
 pub mod storage;
 mod varint;
 
 pub use frames::{FrameError, decode_frames, encode_frames};
 pub use log::{
-    ClosedSegment, IndexJob, IndexStep, Log, LogConfig, LogError, ReadLimit, Scanned, SyncJob,
-    TornTail, Verified,
+    ClosedSegment, IndexJob, IndexStep, Log, LogConfig, LogError, ReadLimit, RemovedSegment,
+    Retention, Scanned, SyncJob, TornTail, Verified,
 };
 pub use memo::Memo;
 pub use message::{Action, Answer, Append, Draft, Event, Output, Refusal, Request};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::log::LogError;
 use crate::record::Term;
+use crate::sealed;
 use crate::storage::Storage;
 
 const FILE: &str = "replica.json";
@@ -39,46 +40,15 @@ pub struct Memo {
     pub drained_at: u64,
 }
 
-/// The file with its checksum, so that damage is noticed.
-#[derive(Serialize, Deserialize)]
-struct Sealed {
-    crc32c: u32,
-    memo: String,
-}
-
 impl Memo {
     /// Reads the file; the default if there is none.
     pub fn load(storage: &Arc<dyn Storage>) -> Result<Self, LogError> {
-        let file = || storage.describe(FILE);
-        let Some(bytes) = storage.read(FILE).map_err(LogError::io("read", file()))? else {
-            return Ok(Self::default());
-        };
-        let damaged = |detail: String| LogError::Corrupt { file: file(), byte: 0, detail };
-        let sealed: Sealed =
-            serde_json::from_slice(&bytes).map_err(|e| damaged(format!("it is no record: {e}")))?;
-        if crc32c::crc32c(sealed.memo.as_bytes()) != sealed.crc32c {
-            return Err(damaged("its checksum does not match".to_owned()));
-        }
-        serde_json::from_str(&sealed.memo).map_err(|e| damaged(format!("it is no record: {e}")))
+        sealed::load(storage, FILE)
     }
 
     /// Replaces the file; durable when this returns.
     pub fn save(&self, storage: &Arc<dyn Storage>) -> Result<(), LogError> {
-        let file = || storage.describe(FILE);
-        let encode = |e: serde_json::Error| LogError::Io {
-            action: "encode",
-            file: file(),
-            source: e.into(),
-        };
-        let memo = serde_json::to_string(self).map_err(encode)?;
-        let sealed = Sealed { crc32c: crc32c::crc32c(memo.as_bytes()), memo };
-        let bytes = serde_json::to_vec(&sealed).map_err(encode)?;
-        storage.replace(FILE, &bytes).map_err(|e| {
-            if crate::log::is_full(&e) {
-                return LogError::DiskFull { file: file(), bytes: bytes.len() };
-            }
-            LogError::io("replace", file())(e)
-        })
+        sealed::save(storage, FILE, self)
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Append {
     pub level: u64,
     /// The leader counts this member, or this learner, from here on.
     pub counted: bool,
+    /// The leader's log begins at `prev_end`: one that does not match there begins anew at it.
+    pub from_start: bool,
 }
 
 /// The answer to a [`Request`].
@@ -93,6 +95,8 @@ pub enum Answer {
         retry_from: Option<u64>,
         /// The highest term promised; another than the asker's is a refusal.
         promised: Term,
+        /// The log begins behind what was asked for: there, after a record of this term.
+        begins: Option<Position>,
     },
 }
 
@@ -149,6 +153,13 @@ pub enum Event {
         timestamp_ms: i64,
         /// The records.
         drafts: Vec<Draft>,
+    },
+    /// As leader: give up every record before `offset`, on all replicas.
+    GiveUpBefore {
+        /// A segment's first offset; ignored if the log begins there, or if it is not committed.
+        offset: u64,
+        /// Wall-clock time for the record, milliseconds since the Unix epoch.
+        timestamp_ms: i64,
     },
     /// A replica asks.
     Asked {

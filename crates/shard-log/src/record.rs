@@ -51,6 +51,9 @@ pub enum RecordKind {
     Data,
     /// The first record of a term; carries no payload and reaches no consumer.
     GenerationStart,
+    /// Once committed, the log begins at the offset that is its payload, eight bytes, the lowest
+    /// first; reaches no consumer.
+    LogStart,
 }
 
 /// One record of a shard's log. Cheap to clone.
@@ -88,6 +91,7 @@ impl Record {
         out.push(match self.kind {
             RecordKind::Data => 0,
             RecordKind::GenerationStart => 1,
+            RecordKind::LogStart => 2,
         });
         out.extend_from_slice(&self.term.opening.to_le_bytes());
         out.extend_from_slice(&unsynced.to_le_bytes());
@@ -148,7 +152,7 @@ pub(crate) fn peek(bytes: &[u8]) -> Result<(usize, u64), BadFrame> {
         return Err(BadFrame::Short);
     }
     let total = u32_at(bytes, 4) as usize + 8;
-    if !(HEADER_BYTES..=HEADER_BYTES + MAX_PAYLOAD_BYTES).contains(&total) || bytes[8] > 1 {
+    if !(HEADER_BYTES..=HEADER_BYTES + MAX_PAYLOAD_BYTES).contains(&total) || bytes[8] > 2 {
         return Err(BadFrame::Malformed);
     }
     Ok((total, u64_at(bytes, 25)))
@@ -169,7 +173,11 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, BadFrame> {
         timestamp_ms: u64_at(bytes, 33) as i64,
         producer: u64_at(bytes, 41),
         sequence: u64_at(bytes, 49),
-        kind: if bytes[8] == 0 { RecordKind::Data } else { RecordKind::GenerationStart },
+        kind: match bytes[8] {
+            0 => RecordKind::Data,
+            1 => RecordKind::GenerationStart,
+            _ => RecordKind::LogStart,
+        },
         payload: bytes.slice(HEADER_BYTES..total),
     };
     Ok(Frame { record, unsynced: u32_at(bytes, 13), bytes: total })

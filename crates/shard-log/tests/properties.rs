@@ -24,7 +24,7 @@ fn explain(cluster: &Cluster, error: &str) -> String {
 #[test]
 fn committed_records_survive_seeded_schedules() {
     let seeds: u64 = 200;
-    let (mut writes, mut acknowledged) = (0, 0);
+    let (mut writes, mut acknowledged, mut restarted, mut given_up) = (0, 0, 0, 0);
     for seed in 0..seeds {
         let (verdict, cluster) = run(Choices::seeded(seed), 3000, true);
         if let Err(error) = verdict {
@@ -32,10 +32,14 @@ fn committed_records_survive_seeded_schedules() {
         }
         writes += cluster.planner.writes.len();
         acknowledged += cluster.acknowledged_records();
+        given_up += usize::from(cluster.begins_at() > 0);
+        restarted += cluster.trace.iter().filter(|note| note.contains("begins anew")).count();
     }
     // The schedules must do something, or the test proves nothing.
     assert!(writes as u64 > 5 * seeds, "{writes} writes");
     assert!(acknowledged as u64 > 30 * seeds, "{acknowledged} acknowledged");
+    assert!(given_up as u64 > seeds / 2, "{given_up} logs begin later");
+    assert!(restarted as u64 > seeds / 10, "{restarted} logs began anew");
 }
 
 proptest! {

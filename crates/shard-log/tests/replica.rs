@@ -307,6 +307,7 @@ fn an_older_leader_is_told_of_the_promise_and_a_second_leader_of_a_generation_is
         leader_end: 0,
         level: 0,
         counted: true,
+        from_start: false,
     };
     let Some(Answer::Append { accepted, promised, .. }) = ask(Request::Append(append)) else {
         panic!()

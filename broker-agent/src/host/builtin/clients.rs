@@ -28,7 +28,12 @@ fn publish_error(refusal: Refusal) -> PublishError {
 }
 
 pub(super) fn storage_error(error: LogError) -> ShardError {
-    ShardError::Storage(error.to_string())
+    match error {
+        LogError::BeforeStart { offset, start } => {
+            ShardError::BeforeStart { asked: offset, first: start }
+        }
+        error => ShardError::Storage(error.to_string()),
+    }
 }
 
 impl Hosted {

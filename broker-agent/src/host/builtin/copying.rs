@@ -47,6 +47,9 @@ impl Hosted {
                 return Err(ShardError::Stale { given: generation, known });
             }
             let log = replica.log();
+            if from_offset < log.start() {
+                return Err(ShardError::BeforeStart { asked: from_offset, first: log.start() });
+            }
             let before = log.term_before(from_offset);
             let differs = before.is_some_and(|term| term.generation != start_generation);
             if start_generation != 0 && differs {
@@ -206,6 +209,7 @@ fn position(replica: &Replica) -> CopyPosition {
     let end_offset = replica.log().synced_end();
     let term = replica.log().term_before(end_offset);
     CopyPosition {
+        start_offset: replica.log().start(),
         end_offset,
         last_generation: term.map_or(0, |t| t.generation),
         copied_from: replica.copied_from(),

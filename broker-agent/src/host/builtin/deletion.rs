@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_shard_log::storage::Storage;
+use evenkeel_shard_log::storage::{Storage, StoredFile};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -106,16 +106,27 @@ impl Eraser {
             return Ok(false);
         };
         let file = off_the_runtime(blocking, || storage.open(file_name, false))?;
-        let mut left = off_the_runtime(blocking, || file.len())?;
-        while left > 0 {
-            let step = left.min(self.admission.step_bytes());
-            work.acquire(step).await;
-            left -= step;
-            off_the_runtime(blocking, || file.truncate(left))?;
-        }
+        cut_down(file.as_ref(), blocking, &self.admission, work).await?;
         off_the_runtime(blocking, || storage.remove(file_name))?;
         Ok(true)
     }
+}
+
+/// Cuts a file down to nothing in steps that are admitted.
+pub(super) async fn cut_down(
+    file: &dyn StoredFile,
+    blocking: bool,
+    admission: &Admission,
+    work: &mut Work,
+) -> io::Result<()> {
+    let mut left = off_the_runtime(blocking, || file.len())?;
+    while left > 0 {
+        let step = left.min(admission.step_bytes());
+        work.acquire(step).await;
+        left -= step;
+        off_the_runtime(blocking, || file.truncate(left))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod deletion;
 pub mod disks;
 mod indexing;
 mod peers;
+mod retention;
 mod scrub;
 mod shard;
 mod syncing;
@@ -81,6 +82,9 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
     });
     let scrub_every = Duration::from_secs(context.log.scrub_interval_seconds);
     hosted.start_maintenance(&context.maintenance, scrub_every);
+    if let Some(kept) = retention::kept(&context.log) {
+        tokio::spawn(retention::retain(Arc::downgrade(&hosted), kept));
+    }
     let server = Answering::server(&hosted);
     OpenHost {
         host: Arc::new(BuiltinHost { hosted }),
@@ -115,16 +119,25 @@ impl Hosted {
 
     async fn apply(self: &Arc<Self>, told: BrokerShard) {
         let key = told.assignment.shard.clone();
-        let apply = || self.shard(&key).is_some_and(|shard| shard.apply(&told));
+        let apply = || match self.shard(&key) {
+            Some(shard) if shard.is_halted() && can_begin_anew(&told) => false,
+            Some(shard) => shard.apply(&told),
+            None => false,
+        };
         let shared = self.changing.read().await;
         if apply() {
             return;
         }
         drop(shared);
         let _alone = self.changing.write().await;
-        if !apply() {
-            self.open(key, told);
+        if apply() {
+            return;
         }
+        if let Some(halted) = self.shard(&key).filter(|shard| shard.is_halted()) {
+            halted.close();
+            self.set_aside(&key);
+        }
+        self.open(key, told);
     }
 
     /// Erasing, which goes on with what was discarded before a restart, indexing, and the scrub, if
@@ -134,6 +147,7 @@ impl Hosted {
         let discarded = self.discarded.subscribe();
         let eraser = Eraser { disks: disks.clone(), admission: admission.clone(), discarded };
         tokio::spawn(eraser.run());
+        tokio::spawn(retention::erase_given_up(Arc::downgrade(self), admission.clone()));
         tokio::spawn(Indexer::new(self, admission.clone()).run());
         if every.is_zero() {
             return;

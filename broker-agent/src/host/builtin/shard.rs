@@ -145,6 +145,11 @@ impl Shard {
         shard
     }
 
+    /// Whether it was opened, and cannot go on.
+    pub(super) fn is_halted(&self) -> bool {
+        self.look(|replica| replica.halted().is_some()) == Some(true)
+    }
+
     /// Why it could not be opened, if so.
     pub(super) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()

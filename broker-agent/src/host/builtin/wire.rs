@@ -60,6 +60,7 @@ pub(super) fn append_out(shard: &ShardKey, append: &Append) -> wire::AppendReque
         leader_end: append.leader_end,
         level: append.level,
         counted: append.counted,
+        from_start: append.from_start,
     }
 }
 
@@ -78,6 +79,7 @@ pub(super) fn append_in(request: &wire::AppendRequest) -> Result<(ShardKey, Requ
         leader_end: request.leader_end,
         level: request.level,
         counted: request.counted,
+        from_start: request.from_start,
     };
     Ok((shard_in(&request.shard)?, Request::Append(append)))
 }
@@ -159,15 +161,23 @@ pub(super) fn appended_in(response: wire::AppendResponse) -> Answer {
 }
 
 pub(super) fn fetched_out(answer: Answer) -> Result<wire::FetchResponse, Status> {
-    let Answer::Fetch { records, retry_from, promised } = answer else {
+    let Answer::Fetch { records, retry_from, promised, begins } = answer else {
         return Err(mismatched());
     };
     let frames = encode_frames(&records);
-    Ok(wire::FetchResponse { frames, retry_from, promised: term_out(promised) })
+    Ok(wire::FetchResponse {
+        frames,
+        retry_from,
+        promised: term_out(promised),
+        begins_at: begins.map(|begins| begins.end),
+        begins_after: begins.and_then(|begins| term_out(begins.term)),
+    })
 }
 
 pub(super) fn fetched_in(response: wire::FetchResponse) -> Result<Answer, Status> {
+    let term = term_in(response.begins_after);
     Ok(Answer::Fetch {
+        begins: response.begins_at.map(|end| Position { term, end }),
         records: frames_in(&response.frames)?,
         retry_from: response.retry_from,
         promised: term_in(response.promised),

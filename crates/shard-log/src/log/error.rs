@@ -33,6 +33,14 @@ pub enum LogError {
         /// The cause.
         source: io::Error,
     },
+    /// A record that was given up.
+    #[error("record {offset} was given up: the log begins at {start}")]
+    BeforeStart {
+        /// Offset of the record.
+        offset: u64,
+        /// Start of the log.
+        start: u64,
+    },
     /// A record that does not continue the log, or is too long. The log is unchanged.
     #[error("record {offset} cannot be appended to a log that ends at {end}: {detail}")]
     Rejected {
@@ -52,7 +60,7 @@ impl LogError {
 
     /// Whether trying again later can work without a restart.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::DiskFull { .. } | Self::Rejected { .. })
+        matches!(self, Self::DiskFull { .. } | Self::Rejected { .. } | Self::BeforeStart { .. })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::varint::{put, take};
 use super::segment::{PREFIX_BYTES, Place};
 
 /// Start of every index file: a mark with the layout's version.
-const MAGIC: &[u8; 8] = b"EVKIDX\x00\x01";
+const MAGIC: &[u8; 8] = b"EVKIDX\x00\x02";
 const CHECKSUM_BYTES: usize = 4;
 
 /// The content of an index file.
@@ -29,6 +29,8 @@ pub(super) struct SegmentIndex {
     pub(super) places: Vec<Place>,
     /// First offset in the segment of each run of one term.
     pub(super) runs: Vec<(u64, Term)>,
+    /// Records that move the log's start, with where to.
+    pub(super) moves: Vec<(u64, u64)>,
     /// What producers had written when the segment ended, in it and before.
     pub(super) producers: ProducerTable,
 }
@@ -63,6 +65,11 @@ impl SegmentIndex {
             put(&mut out, first - self.base);
             put(&mut out, term.generation);
             put(&mut out, u64::from(term.opening));
+        }
+        put(&mut out, self.moves.len() as u64);
+        for (offset, start) in &self.moves {
+            put(&mut out, self.end - offset);
+            put(&mut out, *start);
         }
         self.producers.encode(self.end, &mut out);
         let checksum = crc32c::crc32c(&out);
@@ -100,6 +107,9 @@ impl SegmentIndex {
             let first = take(bytes)?.checked_add(base)?;
             let term = Term::new(take(bytes)?, take(bytes)?.try_into().ok()?);
             index.runs.push((first, term));
+        }
+        for _ in 0..take(bytes)? {
+            index.moves.push((end.checked_sub(take(bytes)?)?, take(bytes)?));
         }
         index.producers = ProducerTable::decode(end, bytes)?;
         (bytes.is_empty() && index.is_in_order()).then_some(index)
@@ -149,6 +159,7 @@ mod tests {
             newest_ms: -3,
             places: vec![(40, PREFIX_BYTES), (51, 9000), (98, 60_000)],
             runs: vec![(40, Term::new(3, 1)), (77, Term::new(9, 2))],
+            moves: vec![(60, 40)],
             producers: ProducerTable::default(),
         };
         let bytes = index.encode();

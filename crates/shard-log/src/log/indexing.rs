@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::index::{self, SegmentIndex};
 use super::scrub::{ClosedSegment, Verified};
 use super::segment::note_place;
+use super::start::moved_by;
 use super::{Log, LogError, Segment, note_term};
 use crate::storage::Storage;
 
@@ -111,6 +112,7 @@ impl IndexJob {
         let each = |place, frame: &crate::record::Frame| {
             note_place(&mut made.places, place);
             note_term(&mut made.runs, &frame.record);
+            made.moves.extend(moved_by(&frame.record).map(|to| (frame.record.offset, to)));
             made.newest_ms = made.newest_ms.max(frame.record.timestamp_ms);
             made.producers.note(&frame.record);
         };

@@ -1,7 +1,7 @@
 //! The append-only log of one shard: checksummed records in segment files.
 //!
-//! **Invariants:** offsets are consecutive from 0; terms never fall; a record, once synced, is lost
-//! only by [`Log::truncate_from`]; an append is there wholly or not at all.
+//! **Invariants:** offsets are consecutive from the start; terms never fall; a record, once synced, is lost
+//! only by [`Log::truncate_from`] or before the start; an append is there wholly or not at all.
 
 mod damage;
 mod error;
@@ -11,6 +11,7 @@ mod read;
 mod recovery;
 mod scrub;
 mod segment;
+mod start;
 mod sync;
 
 use std::collections::VecDeque;
@@ -22,12 +23,18 @@ pub use indexing::{IndexJob, IndexStep};
 pub use read::ReadLimit;
 pub use recovery::{Scanned, TornTail};
 pub use scrub::{ClosedSegment, Verified};
+pub(crate) use start::payload as start_payload;
+pub use start::{RemovedSegment, Retention};
 pub use sync::SyncJob;
 
 use crate::producers::ProducerTable;
 use crate::record::{MAX_PAYLOAD_BYTES, Position, Record, Term};
 use crate::storage::Storage;
 use segment::Segment;
+use start::LogStart;
+
+/// A file that is there while damage was found in the log; it holds what was found.
+const SUSPECT: &str = "damaged.txt";
 
 /// Settings of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +57,13 @@ pub struct Log {
     config: LogConfig,
     /// Oldest first; never empty.
     segments: Vec<Segment>,
-    /// First offset of each run of one term.
+    /// What is before is no part of the log any more, though the first segment may hold some of it.
+    start: LogStart,
+    /// Segments before the start whose files are still to be erased.
+    removed: Vec<RemovedSegment>,
+    /// Records that move the start and were not followed yet, with where to.
+    moves: Vec<(u64, u64)>,
+    /// First offset of each run of one term, from the record before the start on.
     terms: Vec<(u64, Term)>,
     producers: ProducerTable,
     /// The newest records, consecutive up to the end.
@@ -85,7 +98,8 @@ impl Log {
         Position { term, end: self.end() }
     }
 
-    /// Term of the record at `offset`; `None` past the end.
+    /// Term of the record at `offset`; `None` past the end, and before the start except right
+    /// before it.
     pub fn term_at(&self, offset: u64) -> Option<Term> {
         if offset >= self.end() {
             return None;
@@ -94,7 +108,8 @@ impl Log {
         after.checked_sub(1).map(|i| self.terms[i].1)
     }
 
-    /// Term of the record before `offset`: the default at 0, `None` if `offset` is past the end.
+    /// Term of the record before `offset`: the default at 0, `None` if `offset` is past the end or
+    /// before the start.
     pub fn term_before(&self, offset: u64) -> Option<Term> {
         offset.checked_sub(1).map_or(Some(Term::default()), |last| self.term_at(last))
     }
@@ -182,6 +197,7 @@ impl Log {
     /// Keeps what is known in memory about the log in step with a record just written.
     fn note(&mut self, record: &Record) {
         note_term(&mut self.terms, record);
+        self.moves.extend(start::moved_by(record).map(|to| (record.offset, to)));
         self.producers.note(record);
         self.tail_bytes += record.frame_bytes();
         self.tail.push_back(record.clone());
@@ -207,8 +223,9 @@ impl Log {
         Ok(())
     }
 
-    /// Drops every record from `offset` on.
+    /// Drops every record from `offset` on, or from the start if that comes later.
     pub fn truncate_from(&mut self, offset: u64) -> Result<(), LogError> {
+        let offset = offset.max(self.start());
         self.truncations += 1;
         self.drop_indexes_from(offset)?;
         while self.segments.len() > 1 && self.last_segment().base >= offset {
@@ -224,6 +241,7 @@ impl Log {
         }
         let end = self.end();
         self.terms.retain(|(first, _)| *first < end);
+        self.moves.retain(|(offset, _)| *offset < end);
         self.producers.truncate_from(end);
         while self.tail.back().is_some_and(|r| r.offset >= end)
             && let Some(newest) = self.tail.pop_back()
@@ -248,6 +266,13 @@ impl Log {
             }
         }
         Ok(())
+    }
+
+    /// Remembers that the log is damaged: the next open believes no index, and so meets the damage
+    /// too, if it is still there.
+    pub(crate) fn mark_suspect(&self, detail: &str) -> Result<(), LogError> {
+        let marked = self.storage.replace(SUSPECT, detail.as_bytes());
+        marked.map_err(LogError::io("write", self.storage.describe(SUSPECT)))
     }
 
     fn last_segment(&self) -> &Segment {

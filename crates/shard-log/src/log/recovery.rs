@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use super::index::{self, SegmentIndex};
 use super::segment::{self, Damage, Segment};
+use super::start::{self, LogStart, RemovedSegment, moved_by};
 use super::sync::Syncs;
-use super::{Log, LogConfig, LogError, note_term};
+use super::{Log, LogConfig, LogError, SUSPECT, note_term};
 use crate::producers::ProducerTable;
 use crate::record::Term;
 use crate::storage::{Storage, StoredFile};
@@ -50,9 +51,12 @@ pub struct Scanned {
 struct Found {
     segments: Vec<Segment>,
     terms: Vec<(u64, Term)>,
+    moves: Vec<(u64, u64)>,
     producers: ProducerTable,
     scanned: Vec<Scanned>,
     torn: Option<TornTail>,
+    /// Damage was found in the log before: every segment is read.
+    is_suspect: bool,
 }
 
 pub(super) fn open(
@@ -60,20 +64,39 @@ pub(super) fn open(
     config: LogConfig,
 ) -> Result<(Log, Option<TornTail>), LogError> {
     let listed = storage.list().map_err(LogError::io("list", storage.describe("")))?;
-    let bases: Vec<u64> = listed.iter().filter_map(|(name, _)| segment::base_of(name)).collect();
-    sweep_indexes(storage.as_ref(), &listed, &bases)?;
-    let mut found = Found::default();
+    let all: Vec<u64> = listed.iter().filter_map(|(name, _)| segment::base_of(name)).collect();
+    let start = LogStart::load(&storage)?;
+    // Those that end before the start, though the crash may have come before they were removed.
+    let before = all.windows(2).take_while(|bases| bases[1] <= start.offset).count();
+    let (before, bases) = all.split_at(before);
+    sweep_indexes(storage.as_ref(), &listed, bases)?;
+    let mut removed = Vec::with_capacity(before.len());
+    for base in before {
+        let (file, bytes) = segment::open_file(storage.as_ref(), &segment::name_of(*base))?;
+        removed.push(RemovedSegment::new(file, *base, bytes));
+    }
+    let is_suspect = listed.iter().any(|(name, _)| name == SUSPECT);
+    let mut found = Found { is_suspect, ..Found::default() };
     for (i, base) in bases.iter().enumerate() {
-        let expected = found.segments.last().map_or(0, |s| s.end);
+        let expected = found.segments.last().map_or(start.offset.min(*base), |s| s.end);
         if *base != expected {
             return Err(gap(storage.as_ref(), *base, expected));
         }
         found.add(storage.as_ref(), *base, bases.get(i + 1).copied())?;
     }
-    let Found { mut segments, terms, producers, scanned, torn } = found;
-    if segments.is_empty() {
-        segments.push(Segment::create(storage.as_ref(), 0)?);
+    if is_suspect {
+        // All is as it was written; what was found is mended, or was not on the disk.
+        storage.remove(SUSPECT).map_err(LogError::io("remove", storage.describe(SUSPECT)))?;
     }
+    let Found { mut segments, mut terms, mut moves, producers, scanned, torn, .. } = found;
+    // A log that was to begin anew and did not come to it.
+    let is_before = |s: &mut Segment| s.end < start.offset;
+    removed.extend(segments.extract_if(.., is_before).map(RemovedSegment::from));
+    if segments.is_empty() {
+        segments.push(Segment::create(storage.as_ref(), start.offset)?);
+    }
+    start::clip(&mut terms, start);
+    moves.retain(|(_, to)| *to > start.offset);
     let end = segments.last().map_or(0, |s| s.end);
     // What is there now has survived; it is made durable before anything is built upon it.
     if let Some(last) = segments.last() {
@@ -83,6 +106,9 @@ pub(super) fn open(
         storage,
         config,
         segments,
+        start,
+        removed,
+        moves,
         terms,
         producers,
         tail: VecDeque::new(),
@@ -118,17 +144,25 @@ impl Found {
         let name = segment::name_of(base);
         if let Some(end) = end {
             let (file, bytes) = segment::open_file(storage, &name)?;
-            match index::load(storage, base, end, bytes) {
-                Ok(index) => return Ok(self.take(name, file, index)),
+            let loaded = match self.is_suspect {
+                true => Err("damage was found in this log before"),
+                false => index::load(storage, base, end, bytes),
+            };
+            match loaded {
+                Ok(index) => {
+                    self.take(name, file, index);
+                    return Ok(());
+                }
                 Err(why) => {
                     let file = storage.describe(&name);
                     self.scanned.push(Scanned { file, bytes, why });
                 }
             }
         }
-        let (terms, producers) = (&mut self.terms, &mut self.producers);
+        let Self { terms, producers, moves, .. } = self;
         let scan = Segment::scan(storage, &name, base, |record| {
             note_term(terms, record);
+            moves.extend(moved_by(record).map(|to| (record.offset, to)));
             producers.note(record);
         })?;
         let mut segment = scan.segment;
@@ -151,6 +185,7 @@ impl Found {
                 self.terms.push((*first, *term));
             }
         }
+        self.moves.append(&mut index.moves);
         self.producers = std::mem::take(&mut index.producers);
         self.segments.push(Segment::from_index(name, file, index));
     }

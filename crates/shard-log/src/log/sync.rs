@@ -58,6 +58,15 @@ impl Syncs {
         }
     }
 
+    /// The log is empty and begins at `start`, durably.
+    pub(super) fn restarted(&mut self, start: u64) {
+        self.written += 1;
+        self.durable_end = start;
+        for (_, covered) in &mut self.pending {
+            *covered = (*covered).min(start);
+        }
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.durable_end
     }

@@ -5,7 +5,7 @@ use evenkeel_model::{BrokerId, Role};
 use super::{Replica, Stance};
 use crate::log::{LogError, ReadLimit};
 use crate::message::{Action, Answer, Append, Request};
-use crate::record::{Record, Term};
+use crate::record::{Position, Record, Term};
 
 /// An append that is answered once its records are durable.
 pub(super) struct PendingAck {
@@ -98,14 +98,30 @@ impl Replica {
         }
     }
 
-    fn append(&mut self, reply: u64, append: Append) -> Result<(), LogError> {
+    fn append(&mut self, reply: u64, mut append: Append) -> Result<(), LogError> {
         if !self.may_obey(append.term, &append.leader) {
             let answer = self.refused_append("a newer generation is known here");
             self.actions.push(Action::Reply { reply, answer });
             return Ok(());
         }
         self.obey(append.term, &append.leader)?;
-        if let Some(retry_from) = self.mismatch(append.prev_end, append.prev_term) {
+        if let Err(detail) = self.begin_at_own_start(&mut append) {
+            let answer = self.refused_append(detail);
+            self.actions.push(Action::Reply { reply, answer });
+            return Ok(());
+        }
+        let mismatch = self.mismatch(append.prev_end, append.prev_term);
+        if mismatch.is_some() && append.from_start {
+            let begins = Position { term: append.prev_term, end: append.prev_end };
+            match self.restart_log(begins) {
+                Err(e) if e.is_passing() => {
+                    let answer = self.refused_append(&e.to_string());
+                    self.actions.push(Action::Reply { reply, answer });
+                    return Ok(());
+                }
+                other => other?,
+            }
+        } else if let Some(retry_from) = mismatch {
             let mut answer = self.refused_append("the logs differ before the records");
             if let Answer::Append { retry_from: hint, .. } = &mut answer {
                 *hint = Some(retry_from);
@@ -134,13 +150,15 @@ impl Replica {
         match self.log.term_before(prev_end) {
             None => Some(self.log.end()),
             Some(term) if term == prev_term => None,
-            Some(_) => Some(self.log.run_start(prev_end - 1)),
+            Some(_) => Some(self.log.run_start(prev_end - 1).max(self.log.start())),
         }
     }
 
     /// Stores the leader's records: those that are there already are skipped, those that differ
     /// give way.
     fn store(&mut self, records: &[Record]) -> Result<(), LogError> {
+        let start = self.log.start();
+        let records = &records[records.partition_point(|r| r.offset < start)..];
         let known = records.iter().take_while(|r| self.log.term_at(r.offset) == Some(r.term));
         let new = &records[known.count()..];
         let Some(first) = new.first() else { return Ok(()) };
@@ -207,16 +225,22 @@ impl Replica {
         if term != self.memo.promised {
             return Ok(self.refused_fetch());
         }
+        if from < self.log.start() {
+            let begins = Some(self.log.beginning());
+            let records = Vec::new();
+            return Ok(Answer::Fetch { records, retry_from: None, promised: term, begins });
+        }
         let retry_from = self.mismatch(from, prev_term);
         let records = match retry_from {
             Some(_) => Vec::new(),
             None => self.log.read(from, ReadLimit::bytes(u64::MAX, max_bytes))?,
         };
-        Ok(Answer::Fetch { records, retry_from, promised: term })
+        Ok(Answer::Fetch { records, retry_from, promised: term, begins: None })
     }
 
     fn refused_fetch(&self) -> Answer {
-        Answer::Fetch { records: Vec::new(), retry_from: None, promised: self.known_term() }
+        let promised = self.known_term();
+        Answer::Fetch { records: Vec::new(), retry_from: None, promised, begins: None }
     }
 
     /// Appends committed records that a copy brings to a learner. Records that it has are skipped,
@@ -238,7 +262,7 @@ impl Replica {
 
     /// Where the records begin that a copy brought and nobody compared with their source yet.
     pub fn copied_from(&self) -> Option<u64> {
-        self.memo.copied_from
+        self.memo.copied_from.map(|from| from.max(self.log.start()))
     }
 
     /// What copies brought was compared with their source, as it is stored here.
@@ -252,6 +276,7 @@ impl Replica {
     pub fn copy_truncate(&mut self, now: u64, offset: u64) -> Result<u64, CopyRefusal> {
         self.now = self.now.max(now);
         self.check_learner()?;
+        let offset = offset.max(self.log.start());
         if offset < self.log.end() {
             self.refuse_acks("the records were thrown away");
             self.log.truncate_from(offset)?;

@@ -265,7 +265,8 @@ impl Replica {
         let Stance::Leading(leading) = &self.stance else { return Ok(()) };
         let Some(peer) = leading.peers.get(&to) else { return Ok(()) };
         let news = self.news(peer);
-        let prev_end = peer.next.min(news.end);
+        let start = self.log.start();
+        let prev_end = peer.next.max(start).min(news.end);
         let records = if peer.probing || news.far {
             Vec::new()
         } else {
@@ -281,6 +282,7 @@ impl Replica {
             leader_end: news.end,
             level: leading.level(news.committed),
             counted: news.counted,
+            from_start: prev_end == start && start > 0,
         };
         let id = self.fresh_id();
         let now = self.now;
@@ -299,7 +301,8 @@ impl Replica {
         id: u64,
         answer: Option<Answer>,
     ) -> Result<(), LogError> {
-        let (now, backoff, own_end) = (self.now, self.config.backoff_ms, self.log.end());
+        let (now, backoff) = (self.now, self.config.backoff_ms);
+        let (own_start, own_end) = (self.log.start(), self.log.end());
         let Stance::Leading(leading) = &mut self.stance else { return Ok(()) };
         let term = leading.term;
         let Some(peer) = leading.peers.get_mut(from) else { return Ok(()) };
@@ -323,7 +326,10 @@ impl Replica {
             if !peer.is_voter() {
                 peer.look_ahead(end.min(own_end));
             }
-        } else if let Some(retry_from) = retry_from {
+        } else if let Some(retry_from) = retry_from
+            // There is nothing before the start to look at.
+            && (retry_from >= own_start || peer.next > own_start)
+        {
             peer.mismatched(retry_from);
         } else {
             peer.failed(now, backoff);

@@ -15,6 +15,7 @@ mod opening;
 mod peers;
 mod proposals;
 mod reporting;
+mod retaining;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use evenkeel_model::{Assignment, BrokerId, Role, ShardKey, ShardReport};
 
 use crate::log::{
-    ClosedSegment, IndexJob, Log, LogConfig, LogError, ReadLimit, SyncJob, TornTail, Verified,
+    ClosedSegment, IndexJob, Log, LogConfig, LogError, ReadLimit, RemovedSegment, SyncJob,
+    TornTail, Verified,
 };
 use crate::memo::Memo;
 use crate::message::{Action, Answer, Event, Output, Refusal};
@@ -132,6 +134,8 @@ impl Replica {
     ) -> Result<(Self, Option<TornTail>), LogError> {
         let memo = Memo::load(&storage)?;
         let (log, torn) = Log::open(storage.clone(), config.log)?;
+        // Nothing is given up before it is committed.
+        let committed = log.start();
         let replica = Self {
             me,
             shard,
@@ -140,7 +144,7 @@ impl Replica {
             log,
             memo,
             stance: Stance::Following,
-            committed: 0,
+            committed,
             lag: None,
             halted: None,
             acks: Vec::new(),
@@ -173,7 +177,7 @@ impl Replica {
                 self.actions.push(Action::Note(e.to_string()));
                 self.retry_at = Some(self.now + NO_ROOM_RETRY_MS);
             }
-            Err(e) => self.halt(e.to_string()),
+            Err(e) => self.halt_for(&e),
             Ok(()) => {}
         }
     }
@@ -182,6 +186,9 @@ impl Replica {
         match event {
             Event::Assigned(assignment) => self.assigned(assignment),
             Event::Propose { id, timestamp_ms, drafts } => self.propose(id, timestamp_ms, drafts),
+            Event::GiveUpBefore { offset, timestamp_ms } => {
+                self.give_up_before(offset, timestamp_ms)
+            }
             Event::Asked { reply, request } => self.asked(reply, request),
             Event::Answered { from, id, answer } => self.answered(&from, id, answer),
             Event::Synced(ticket) => {
@@ -217,6 +224,7 @@ impl Replica {
         }
         self.advance_opening()?;
         self.advance_commit()?;
+        self.follow_start()?;
         self.send_appends()?;
         self.answer_synced()?;
         if !self.syncing
@@ -255,6 +263,17 @@ impl Replica {
         self.report();
     }
 
+    fn halt_for(&mut self, error: &LogError) {
+        let detail = error.to_string();
+        if matches!(error, LogError::Corrupt { .. })
+            && self.halted.is_none()
+            && let Err(e) = self.log.mark_suspect(&detail)
+        {
+            self.actions.push(Action::Note(format!("a restart may not notice the damage: {e}")));
+        }
+        self.halt(detail);
+    }
+
     /// Ends leadership; proposals that are in the log stay uncertain.
     fn step_down(&mut self) {
         if let Stance::Leading(leading) = std::mem::replace(&mut self.stance, Stance::Following) {
@@ -274,7 +293,7 @@ impl Replica {
         match segment.verify(from, max_bytes) {
             Ok(_) => false,
             Err(error) => {
-                self.halt(error.to_string());
+                self.halt_for(&error);
                 true
             }
         }
@@ -287,8 +306,13 @@ impl Replica {
         if self.halted.is_none()
             && let Err(error @ LogError::Corrupt { .. }) = self.log.read(from, limit)
         {
-            self.halt(error.to_string());
+            self.halt_for(&error);
         }
+    }
+
+    /// Removes the file of a segment before the start; harmless if that was done.
+    pub fn erase_removed(&mut self, segment: &RemovedSegment) -> Result<(), LogError> {
+        self.log.erase_removed(segment)
     }
 
     /// Puts a finished index in its place, unless the log was truncated meanwhile; whether it did.

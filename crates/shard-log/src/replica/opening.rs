@@ -79,6 +79,19 @@ impl Opening {
         furthest.map(|(broker, p)| (broker, p.position))
     }
 
+    /// What is read next from the source, if it is this one.
+    pub(super) fn fetch_from(&mut self, source: &BrokerId, offset: u64) {
+        if let Some(fetch) = self.fetch.as_mut().filter(|f| f.source == *source) {
+            fetch.from = offset;
+        }
+    }
+
+    /// The source has not what it promised: what it had was lost, and so was its promise.
+    fn drop_source(&mut self, source: &BrokerId) {
+        self.promises.remove(source);
+        self.fetch = None;
+    }
+
     pub(super) fn wake_at(&self, timeout: u64) -> Option<u64> {
         let asked = self.others.iter().filter_map(|(broker, asked)| match asked.sent {
             Some((_, at)) => Some(at + timeout),
@@ -187,6 +200,7 @@ impl Replica {
                 opening.promises.remove(from);
                 self.outdated(promised)
             }
+            Some(Answer::Fetch { begins: Some(begins), .. }) => self.fetched_start(from, begins),
             Some(Answer::Fetch { records, retry_from, .. }) => {
                 asked.not_before = 0;
                 self.fetched(from, records, retry_from)
@@ -216,19 +230,23 @@ impl Replica {
         records: Vec<crate::record::Record>,
         retry_from: Option<u64>,
     ) -> Result<(), LogError> {
+        let start = self.log.start();
         let Stance::Opening(opening) = &mut self.stance else { return Ok(()) };
         let Some(fetch) = opening.fetch.as_mut().filter(|f| f.source == *from) else {
             return Ok(());
         };
         if let Some(earlier) = retry_from {
-            fetch.from = earlier.min(fetch.from.saturating_sub(1));
+            // What is before the own start is committed, and the same everywhere.
+            if fetch.from == start && start > 0 {
+                opening.drop_source(from);
+            } else {
+                fetch.from = earlier.min(fetch.from.saturating_sub(1)).max(start);
+            }
             return Ok(());
         }
         let starts_right = records.first().is_some_and(|r| r.offset == fetch.from);
         if !starts_right {
-            // It has less than it promised: what it had was lost, and so was its promise.
-            opening.promises.remove(from);
-            opening.fetch = None;
+            opening.drop_source(from);
             return Ok(());
         }
         let at = fetch.from;

@@ -86,7 +86,7 @@ impl Replica {
     }
 
     /// The term to write in, if this replica takes `records` more.
-    fn proposal_term(&self, records: usize) -> Result<Term, Refusal> {
+    pub(super) fn proposal_term(&self, records: usize) -> Result<Term, Refusal> {
         if let Some(detail) = &self.halted {
             return Err(Refusal::Halted(detail.clone()));
         }

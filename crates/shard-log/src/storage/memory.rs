@@ -9,12 +9,15 @@ use super::{PREPARED, Storage, StoredFile};
 
 type Files = BTreeMap<String, Arc<MemoryFile>>;
 
+/// Names with the file that was there before.
+type Replaced = Vec<(String, Option<Arc<MemoryFile>>)>;
+
 /// A directory in memory. Clones share it, as reopening a directory does.
 #[derive(Clone, Default)]
 pub struct MemoryStorage {
     files: Arc<Mutex<Files>>,
     /// What was in the place of files installed since the directory was last settled.
-    unsettled: Arc<Mutex<Vec<(String, Option<Arc<MemoryFile>>)>>>,
+    unsettled: Arc<Mutex<Replaced>>,
     limits: Arc<Limits>,
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod choices;
 pub(crate) mod planner;
+mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Cluster {
     /// Proposals under way, with their producer and sequence.
     asked: BTreeMap<u64, (u64, u64)>,
     wanted: BTreeMap<u64, u64>,
+    /// Starts that a leader was asked for.
+    given_up: BTreeSet<u64>,
     acked: BTreeMap<(u64, u64), u64>,
     pub(crate) trace: Vec<String>,
 }
@@ -96,6 +99,7 @@ impl Cluster {
             canon: Vec::new(),
             asked: BTreeMap::new(),
             wanted: BTreeMap::from([(1, 1), (2, 1)]),
+            given_up: BTreeSet::new(),
             acked: BTreeMap::new(),
             trace: Vec::new(),
         }
@@ -141,7 +145,8 @@ impl Cluster {
             }
             188 => self.crash(),
             189..=190 => self.restart(),
-            191..=193 => self.cut(),
+            191..=192 => self.cut(),
+            193 => self.upkeep(),
             _ => self.copy(),
         }
     }
@@ -417,6 +422,10 @@ impl Cluster {
         if from.log().term_before(at) != Some(to.position().term) || at > from.copyable_end() {
             return self.copy_truncate(&learner, at.saturating_sub(4));
         }
+        if at < from.log().start() {
+            // The source has it no more; the leader lets the learner begin anew.
+            return Ok(());
+        }
         let limit = ReadLimit { until: from.copyable_end(), records: 5, bytes: 1000 };
         let records = from.log().read(at, limit).map_err(|e| e.to_string())?;
         let now = self.now;
@@ -477,8 +486,9 @@ impl Cluster {
         let replica = |b: &BrokerId| self.brokers.get(b).and_then(|b| b.replica.as_ref());
         let Some(leader) = current.leader.as_ref().and_then(replica) else { return false };
         let end = leader.position();
-        leader.committed() == end.end
-            && current.voters().all(|v| replica(v).is_some_and(|r| r.position() == end))
+        let start = leader.log().start();
+        let is_same = |r: &Replica| r.position() == end && r.log().start() == start;
+        leader.committed() == end.end && current.voters().all(|v| replica(v).is_some_and(is_same))
     }
 
     fn check_serving(&self) -> Verdict {
@@ -509,7 +519,11 @@ impl Cluster {
         for (name, b) in &self.brokers {
             let Some(replica) = &b.replica else { continue };
             let until = replica.committed();
-            let read = replica.log().read(0, ReadLimit::bytes(until, usize::MAX));
+            let start = replica.log().start();
+            let read = replica.log().read(start, ReadLimit::bytes(until, usize::MAX));
+            if start > 0 && !self.given_up.contains(&start) {
+                return Err(format!("{name} begins at {start}, which nobody asked for"));
+            }
             for record in read.map_err(|e| e.to_string())? {
                 let known = &self.canon[record.offset as usize];
                 if *known != record {
@@ -535,6 +549,13 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Where the leader's log begins.
+    pub(crate) fn begins_at(&self) -> u64 {
+        let leader = self.planner.current.leader.as_ref();
+        let replica = leader.and_then(|l| self.brokers[l].replica.as_ref());
+        replica.map_or(0, |r| r.log().start())
     }
 
     pub(crate) fn acknowledged_records(&self) -> usize {

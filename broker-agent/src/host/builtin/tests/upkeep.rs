@@ -9,14 +9,19 @@ fn small_segments() -> LogConfig {
     LogConfig { segment_bytes: 1000, ..LogConfig::default() }
 }
 
+/// Gives a broker that was not told anything yet this disk and these settings.
+async fn replace(f: &mut Fixture, name: &str, disks: &MemoryDisks, log: LogConfig) {
+    let network = f.members[&id(name)].network.clone();
+    f.members[&id(name)].serving.trigger();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let member = host_with(&id(name), Arc::new(disks.clone()), network, &f.addresses, log).await;
+    f.members.insert(id(name), member);
+}
+
 /// Brokers a to c over simulated links, `a` on this disk and with these settings.
 async fn with_a_on(disks: &MemoryDisks, log: LogConfig) -> Fixture {
     let mut f = Fixture::start(false, &["b", "c"]).await;
-    let network = f.members[&id("a")].network.clone();
-    f.members[&id("a")].serving.trigger();
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let member = host_with(&id("a"), Arc::new(disks.clone()), network, &f.addresses, log).await;
-    f.members.insert(id("a"), member);
+    replace(&mut f, "a", disks, log).await;
     f.tell().await;
     f.until_serving("a").await;
     f
@@ -130,4 +135,156 @@ async fn a_shard_that_cannot_be_opened_is_tried_again_with_growing_pauses() {
     assert!(within.is_err(), "the seventh pause is the longest");
     storage.flip_bit("00000000000000000000.log", 500, 1);
     f.until_reported("a", |r| r.halted.is_none() && r.phase == Some(Phase::Serving)).await;
+}
+
+/// Where a broker's log begins, as a reader from 0 is told.
+async fn begins(f: &Fixture, name: &str) -> u64 {
+    match f.host(name).read(&f.shard, 0, 1000).await {
+        Err(ShardError::BeforeStart { asked: 0, first }) => first,
+        Ok(_) => 0,
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+async fn until_begins(f: &Fixture, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
+    let found = timeout(LIMIT, async {
+        loop {
+            let first = begins(f, name).await;
+            if wanted(first) {
+                return first;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    found.await.expect("it does not begin there")
+}
+
+/// Every payload from an offset on.
+async fn read_from(f: &Fixture, name: &str, mut from: u64) -> Vec<String> {
+    let mut payloads = Vec::new();
+    loop {
+        let batch = f.host(name).read(&f.shard, from, 1000).await.unwrap();
+        if batch.records.is_empty() {
+            return payloads;
+        }
+        from = batch.next_offset;
+        let texts = batch.records.iter().map(|r| String::from_utf8_lossy(&r.payload));
+        payloads.extend(texts.map(|text| text.into_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_segments_are_given_up_everywhere_and_erased() {
+    let disks = MemoryDisks::new();
+    let log = LogConfig { retention_bytes: 3000, ..small_segments() };
+    let mut f = with_a_on(&disks, log).await;
+    f.publish("a", 0..200).await;
+    let first = until_begins(&f, "a", |first| first > 100).await;
+    for name in ["b", "c"] {
+        until_begins(&f, name, |theirs| theirs == first).await;
+    }
+    let storage = disks.shard(&f.shard).unwrap();
+    let erased = timeout(LIMIT, async {
+        while files(&storage, ".log").len() > 5 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    erased.await.expect("nothing is erased");
+    let bytes: u64 = storage.list().unwrap().iter().map(|(_, bytes)| bytes).sum();
+    assert!((3000..6000).contains(&bytes), "{bytes} bytes are left");
+    // The first record of the shard is its leader's, at offset 0.
+    let kept = expected(first - 1..200);
+    for name in ["a", "b"] {
+        f.restart(name).await;
+        f.tell().await;
+        f.until_serving("a").await;
+        assert_eq!(begins(&f, name).await, first, "{name} remembers");
+        f.until("b", |status| status.committed > 200).await;
+        assert_eq!(read_from(&f, name, first).await, kept);
+    }
+    assert_eq!(f.publish("a", 199..201).await[0], 200, "what is kept is known");
+
+    f.change(|a| a.joining = Some(id("d"))).await;
+    f.until_reported("d", |r| r.caught_up).await;
+    assert_eq!(begins(&f, "d").await, first, "a new replica begins there too");
+    assert_eq!(read_from(&f, "d", first).await, expected(first - 1..201));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_that_missed_what_was_given_up_begins_anew() {
+    let disks = MemoryDisks::new();
+    let log = LogConfig { retention_seconds: 60, ..small_segments() };
+    let mut f = with_a_on(&disks, log).await;
+    f.publish("a", 0..20).await;
+    f.until("b", |status| status.committed == 21).await;
+    let away = f.members.remove(&id("b")).unwrap();
+    away.serving.trigger();
+    away.host.close().await;
+    f.publish("a", 20..100).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(begins(&f, "a").await, 0, "nothing is old yet");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let first = until_begins(&f, "a", |first| first > 50).await;
+    let b = host_on(&id("b"), away.disks, away.network, &f.addresses).await;
+    f.members.insert(id("b"), b);
+    f.tell().await;
+    until_begins(&f, "b", |theirs| theirs == first).await;
+    f.until("b", |status| status.committed > 100).await;
+    assert_eq!(read_from(&f, "b", first).await, expected(first - 1..100));
+    // It counts: with it and without the leader's other follower, the shard goes on.
+    let c = f.members.remove(&id("c")).unwrap();
+    c.serving.trigger();
+    c.host.close().await;
+    assert_eq!(f.publish("a", 100..101).await.len(), 1);
+}
+
+/// `b`, on `disks`, follows `a`, has indexes, and has halted because of damage in a closed segment.
+async fn with_b_halted(disks: &MemoryDisks) -> Fixture {
+    let mut f = Fixture::start(false, &["b", "c"]).await;
+    replace(&mut f, "b", disks, small_segments()).await;
+    f.tell().await;
+    f.until_serving("a").await;
+    f.publish("a", 0..100).await;
+    let storage = disks.shard(&f.shard).unwrap();
+    f.until("b", |status| status.committed > 100).await;
+    until_indexed(&storage).await;
+    f.restart("b").await;
+    f.tell().await;
+    f.until("b", |status| status.committed > 100).await;
+    storage.flip_bit(&files(&storage, ".log")[1], 500, 1);
+    assert!(f.host("b").read(&f.shard, 0, usize::MAX).await.is_err());
+    f.until_reported("b", |r| r.halted.is_some()).await;
+    f
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_halted_replica_is_still_halted_after_a_restart() {
+    let disks = MemoryDisks::new();
+    let mut f = with_b_halted(&disks).await;
+    f.restart("b").await;
+    f.tell().await;
+    f.until_reported("b", |r| r.halted.as_ref().is_some_and(|why| why.contains("damaged"))).await;
+    // People put the file right.
+    let storage = disks.shard(&f.shard).unwrap();
+    storage.flip_bit(&files(&storage, ".log")[1], 500, 1);
+    f.until_reported("b", |r| r.halted.is_none() && r.caught_up).await;
+    f.until("b", |status| status.committed > 100).await;
+    assert_eq!(f.read_all("b").await, expected(0..100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_halted_replica_that_left_the_set_gets_a_new_copy_where_it_was() {
+    for hears_of_leaving in [true, false] {
+        let disks = MemoryDisks::new();
+        let mut f = with_b_halted(&disks).await;
+        f.assignment.generation += 1;
+        f.assignment.followers = vec![id("c")];
+        if hears_of_leaving {
+            f.tell().await;
+            f.until_serving("a").await;
+        }
+        f.change(|a| a.joining = Some(id("b"))).await;
+        f.until_reported("b", |r| r.caught_up && r.halted.is_none()).await;
+        assert_eq!(f.read_all("b").await, expected(0..100));
+    }
 }

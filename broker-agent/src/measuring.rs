@@ -1,6 +1,7 @@
 //! Measures load, writes the load report, and keeps the gauges of what is held here.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::halted::Halted;
 use crate::host::{ShardCounters, ShardHost};
 use crate::load::machine::{Machine, Reading};
 use crate::load::report::LoadMeter;
+use crate::maintenance::disk_space::used_ratio;
 use crate::metrics;
 
 /// The loop of load.
@@ -29,6 +31,8 @@ pub(crate) struct Measuring {
     pub(crate) halted: Halted,
     /// None: the machine is not measured.
     pub(crate) machine: Option<Machine>,
+    /// Where the logs are.
+    pub(crate) data_dir: PathBuf,
     /// Follows the measured weight, unless one is configured.
     pub(crate) registration: watch::Sender<Registration>,
     pub(crate) weight_is_configured: bool,
@@ -72,12 +76,22 @@ impl Measuring {
             let registration = self.registration.borrow();
             (registration.broker.clone(), registration.incarnation)
         };
-        let report = meter.report(self.clock.now_ms(), incarnation, &self.activity.connected());
+        let connected = self.activity.connected();
+        let disk_used = self.disk_used().await;
+        let report = meter.report(self.clock.now_ms(), incarnation, &connected, disk_used);
         let written = self.store.put(&self.keys.load(&broker), encode(&report), Some(lease)).await;
         if let Err(error) = &written {
             tracing::warn!(%error, "load report was not written");
         }
         written.is_ok()
+    }
+
+    /// Used part of the disk; none if the machine is not measured.
+    async fn disk_used(&self) -> Option<f64> {
+        self.machine.as_ref()?;
+        let directory = self.data_dir.clone();
+        let asked = tokio::task::spawn_blocking(move || used_ratio(&directory)).await;
+        asked.ok().and_then(|used| used.ok())
     }
 
     /// `lagging` remembers the followers, so that one that is followed no more is set to 0.

@@ -175,6 +175,7 @@ impl Wiring {
             activity: gateway.activity().clone(),
             halted: self.halted.clone(),
             machine: self.config.measure_machine.then(Machine::default),
+            data_dir: self.config.data_dir.clone(),
             registration: self.registration.clone(),
             weight_is_configured: self.config.weight.is_some(),
             sample_every: Duration::from_millis(self.config.load_sample_interval_ms),

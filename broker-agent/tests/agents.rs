@@ -328,6 +328,7 @@ async fn a_lost_key_is_written_again_and_an_older_duty_is_refused() {
         .await;
     assert_eq!((load.shards[0].shard.clone(), load.incarnation), (shard(0), 1));
     assert!(load.cpu_percent.is_some() && load.memory_percent.is_some(), "{load:?}");
+    assert!(load.disk_used_percent.is_some_and(|used| used > 0.0), "{load:?}");
 
     assignment.generation = 5;
     cluster.assign(&assignment).await;

@@ -32,6 +32,7 @@ const CHECKS: &[(&str, Finding)] = &[
     ("SHARDS_UNAVAILABLE", shards_unavailable),
     ("SHARDS_UNPLACED", shards_unplaced),
     ("REPLICA_HALTED", replica_halted),
+    ("DISK_FULL", disk_full),
     ("MASS_LOSS", mass_loss),
     ("BROKER_DOWN", broker_down),
     ("SHARDS_UNDER_REPLICATED", shards_under_replicated),
@@ -140,6 +141,19 @@ fn replica_halted(facts: &Facts<'_>) -> Option<String> {
         r.halted_because()?;
         let why = snapshot.halted(&r.shard, &r.broker)?;
         Some((format!("{} on {}", r.shard, r.broker), format!(" ({why})")))
+    }))
+}
+
+fn disk_full(facts: &Facts<'_>) -> Option<String> {
+    const SAY: Phrase = Phrase::new("broker", "has a full disk", "have a full disk");
+    let policy = &facts.snapshot.policy;
+    let (mark, now_ms) = (policy.disk_full_percent, facts.snapshot.as_of_ms);
+    SAY.about(facts.snapshot.brokers.iter().filter_map(|(id, broker)| {
+        let load = broker.load.as_ref()?;
+        let fresh = now_ms - load.reported_at_ms <= policy.load_stale_after_ms;
+        let used = load.disk_used_percent.filter(|used| fresh && mark > 0.0 && *used >= mark)?;
+        let note = format!(" ({used:.1} % used, the mark is {mark} %): it gets no copies");
+        Some((id.to_string(), note))
     }))
 }
 

@@ -212,6 +212,12 @@ const KEYS: &[Key] = &[
         "two lost brokers are enough",
     ),
     key(
+        "policy.disk_full_percent",
+        "percent of the disk",
+        "a broker whose disk is used to this part gets no copies, and hands over what a follower leads as well",
+        "no disk is full",
+    ),
+    key(
         "policy.mass_loss_released_at_ms",
         "milliseconds since 1970",
         "when an operator released the guard against mass loss",

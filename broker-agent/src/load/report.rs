@@ -47,12 +47,13 @@ impl LoadMeter {
         }
     }
 
-    /// The report at a moment.
+    /// The report at a moment. `disk_used` is the used part of the disk, 0 to 1.
     pub fn report(
         &self,
         at_ms: Millis,
         incarnation: u64,
         connected: &BTreeMap<ShardKey, Connected>,
+        disk_used: Option<f64>,
     ) -> LoadReport {
         let shards = self.shards.iter().filter_map(|(shard, meter)| {
             let latest = meter.latest.as_ref()?;
@@ -77,6 +78,7 @@ impl LoadMeter {
             incarnation,
             cpu_percent: self.machine.cpu_percent(),
             memory_percent: self.machine.memory_percent(),
+            disk_used_percent: disk_used.map(|used| used * 100.0),
             disk_io_bytes_per_second: self.machine.disk_bytes_per_second(),
             network_io_bytes_per_second: self.machine.network_bytes_per_second(),
             shards: shards.collect(),
@@ -111,7 +113,7 @@ mod tests {
         meter.add(&idle, vec![counters(led, true, 10), counters(followed, false, 10)], second);
         let slow = Connected { producers: 2, consumers: 1, slowest_position: Some(4) };
         let connected = BTreeMap::from([(led.parse().unwrap(), slow)]);
-        let report = meter.report(5, 3, &connected);
+        let report = meter.report(5, 3, &connected, Some(0.5));
         let expected = ShardLoad {
             shard: led.parse().unwrap(),
             messages_per_second: 10.0,
@@ -126,11 +128,12 @@ mod tests {
         assert_eq!(report.shards, vec![expected]);
         assert_eq!((report.reported_at_ms, report.incarnation), (5, 3));
         assert_eq!(report.cpu_percent, None, "unknown is not idle");
+        assert_eq!(report.disk_used_percent, Some(50.0));
 
         meter.add(&idle, vec![counters(led, false, 20)], second);
-        assert!(meter.report(6, 3, &connected).shards.is_empty());
+        assert!(meter.report(6, 3, &connected, None).shards.is_empty());
         meter.add(&idle, vec![counters(led, true, 30)], second);
-        let again = meter.report(7, 3, &BTreeMap::new());
+        let again = meter.report(7, 3, &BTreeMap::new(), None);
         assert_eq!(again.shards[0].messages_per_second, 0.0);
     }
 }

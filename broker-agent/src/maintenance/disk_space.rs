@@ -41,7 +41,7 @@ fn is_above(used: f64, high_water_percent: u32) -> bool {
 }
 
 /// Used room over usable room of the directory's file system, 0 to 1.
-fn used_ratio(directory: &Path) -> io::Result<f64> {
+pub(crate) fn used_ratio(directory: &Path) -> io::Result<f64> {
     let room = rustix::fs::statvfs(directory)?;
     let used = room.f_blocks.saturating_sub(room.f_bfree);
     let usable = used + room.f_bavail;

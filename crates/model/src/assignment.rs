@@ -46,6 +46,8 @@ pub enum MoveReason {
     Operator,
     /// A replica was lost or missing.
     Restore,
+    /// The disk of the leader's broker was full.
+    Disk,
 }
 
 impl MoveReason {
@@ -59,6 +61,7 @@ impl MoveReason {
             Self::Spread => "spread",
             Self::Operator => "operator",
             Self::Restore => "restore",
+            Self::Disk => "disk",
         }
     }
 }

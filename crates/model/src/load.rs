@@ -52,6 +52,9 @@ pub struct LoadReport {
     /// 0–100 of the memory that the broker may use.
     #[serde(default)]
     pub memory_percent: Option<f64>,
+    /// 0–100 of the room on the disk that holds the logs.
+    #[serde(default)]
+    pub disk_used_percent: Option<f64>,
     /// Bytes per second read and written.
     #[serde(default)]
     pub disk_io_bytes_per_second: Option<f64>,

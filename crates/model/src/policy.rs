@@ -154,6 +154,9 @@ pub struct Policy {
     pub load_stale_after_ms: Millis,
     /// At or above this share of brokers lost at once, no repair copy starts, percent.
     pub mass_loss_percent: f64,
+    /// A broker whose disk is used to this part gets no copies, and hands over what a follower can
+    /// lead; 0 never, percent.
+    pub disk_full_percent: f64,
     /// When an operator released the guard against mass loss.
     pub mass_loss_released_at_ms: Option<Millis>,
     /// Rebalancing.
@@ -179,6 +182,7 @@ impl Default for Policy {
             broker_expiry_ms: 15_000,
             load_stale_after_ms: 90_000,
             mass_loss_percent: 40.0,
+            disk_full_percent: 95.0,
             mass_loss_released_at_ms: None,
             rebalancing: RebalancingPolicy::default(),
         }
@@ -220,6 +224,7 @@ impl Policy {
         };
         percent("tie_band_percent", self.tie_band_percent, 1000.0)?;
         percent("mass_loss_percent", self.mass_loss_percent, 100.0)?;
+        percent("disk_full_percent", self.disk_full_percent, 100.0)?;
         if let Some(cv) = self.rebalancing.cv_threshold_percent {
             percent("rebalancing.cv_threshold_percent", cv, 1000.0)?;
         }

@@ -123,6 +123,7 @@ impl From<MoveReason> for CopyClass {
             MoveReason::StreamBalance
             | MoveReason::TotalBalance
             | MoveReason::Load
+            | MoveReason::Disk
             | MoveReason::Operator => Self::Balance,
         }
     }

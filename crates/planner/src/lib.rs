@@ -7,6 +7,7 @@ mod apply;
 mod balance;
 mod check;
 mod decision;
+mod disk;
 mod even_load;
 mod explain;
 mod facts;

@@ -191,7 +191,10 @@ fn check_destination(pass: &Pass<'_>, shard: Ord32, id: &BrokerId) -> Result<Ord
         (MoveRefusedBecause::DestinationHalted, format!("the copy on {id} halted: {why}"))
     } else if way_to(pass, shard, to).is_none() {
         let cap = world.brokers[to as usize].cap;
-        let detail = format!("{id} holds {} of {cap} shards", pass.tally.held[to as usize]);
+        let detail = match pass.has_room(to) {
+            true => world.disk_words(to),
+            false => format!("{id} holds {} of {cap} shards", pass.tally.held[to as usize]),
+        };
         (MoveRefusedBecause::AtCapacity, detail)
     } else {
         return Ok(to);
@@ -207,7 +210,8 @@ fn any_destination(pass: &Pass<'_>, shard: Ord32) -> Result<Ord32, MoveRefusal> 
     let world = &pass.world;
     let others = world.group_of(shard).targets.iter().any(|b| *b != world.shard(shard).leader);
     Err(if others {
-        let detail = "every broker that could take it is at max_shards".to_owned();
+        let detail =
+            "every broker that could take it is at max_shards or has a full disk".to_owned();
         refusal(MoveRefusedBecause::AtCapacity, detail)
     } else {
         let detail = "there is no other live broker".to_owned();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::decision::{Decision, RefusedBecause, ShardDecision, Step, WaitingOn};
 use crate::pass::{Pass, Switches};
-use crate::phases::{advance, drain, failover, place, rebalance, repair, spread};
+use crate::phases::{advance, drain, failover, place, rebalance, relief, repair, spread};
 
 /// What one pass decided, in order of shard. Shards with nothing to say are not listed, and none is
 /// listed twice.
@@ -95,6 +95,8 @@ pub(crate) fn run_pass(mut pass: Pass<'_>) -> Plan {
     repair::run(&mut pass);
     drain::run(&mut pass);
     spread::run(&mut pass);
+    // Costs no bytes, and comes before evenness, which must not bring back what has to leave.
+    relief::run(&mut pass);
     rebalance::run(&mut pass);
     finish(pass)
 }

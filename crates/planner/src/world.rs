@@ -8,6 +8,7 @@ use evenkeel_model::{
     Snapshot, StreamName,
 };
 
+use crate::disk::{self, Disk};
 use crate::facts::{Facts, HeldFacts, ShardFacts, StreamFacts};
 pub(crate) use crate::facts::{NONE, Ord32};
 pub(crate) use crate::shape::Shape;
@@ -23,6 +24,7 @@ pub(crate) struct BrokerFacts<'a> {
     pub(crate) weight: f64,
     /// `max_shards`, or the largest number.
     pub(crate) cap: u32,
+    pub(crate) disk: Disk,
 }
 
 /// The brokers that may be given shards of some streams.
@@ -107,6 +109,7 @@ impl<'a> World<'a> {
                 zone,
                 weight: view.weight,
                 cap: view.max_shards.unwrap_or(u32::MAX),
+                disk: disk::disk(view, self.now, self.policy),
             });
         }
         for ordinal in self.brokers.len()..self.facts.brokers() {
@@ -118,6 +121,7 @@ impl<'a> World<'a> {
                 zone: NONE,
                 weight: 0.0,
                 cap: 0,
+                disk: Disk::Roomy,
             });
         }
         self.zones = zones.len();
@@ -232,6 +236,17 @@ impl<'a> World<'a> {
     /// Whether a broker was told to stop and is expected back.
     pub(crate) fn restarts(&self, broker: Ord32) -> bool {
         broker != NONE && self.brokers[broker as usize].view.is_some_and(|v| v.stopping)
+    }
+
+    pub(crate) fn disk(&self, broker: Ord32) -> Disk {
+        if broker == NONE { Disk::Roomy } else { self.brokers[broker as usize].disk }
+    }
+
+    /// How full a broker's disk is, in words.
+    pub(crate) fn disk_words(&self, broker: Ord32) -> String {
+        let view = if broker == NONE { None } else { self.brokers[broker as usize].view };
+        let used = view.and_then(|v| disk::used(v, self.now, self.policy)).unwrap_or_default();
+        format!("the disk of {} is {used:.1} % full", self.name(broker))
     }
 
     pub(crate) fn zone(&self, broker: Ord32) -> Ord32 {

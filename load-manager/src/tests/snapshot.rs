@@ -79,7 +79,7 @@ fn every_family_lands_in_its_place() {
     };
     let mut b1 = broker("b1", "live", 1000, 50_000, 2);
     b1["load"] = json!({
-        "v": 1, "reported_at_ms": 49_000, "incarnation": 2, "cpu_percent": 50.0,
+        "v": 1, "reported_at_ms": 49_000, "incarnation": 2, "cpu_percent": 50.0, "disk_used_percent": null,
         "memory_percent": null, "disk_io_bytes_per_second": null,
         "network_io_bytes_per_second": null, "shards": [],
     });

@@ -135,6 +135,7 @@ impl Description {
                 reported_at_ms: snapshot.as_of_ms,
                 incarnation: 1,
                 cpu_percent: None,
+                disk_used_percent: None,
                 memory_percent: None,
                 disk_io_bytes_per_second: None,
                 network_io_bytes_per_second: None,

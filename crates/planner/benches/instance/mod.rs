@@ -95,6 +95,7 @@ impl Instance {
                 v: 1,
                 reported_at_ms: AS_OF_MS - 10_000,
                 incarnation: 1,
+                disk_used_percent: None,
                 cpu_percent: None,
                 memory_percent: None,
                 disk_io_bytes_per_second: None,

@@ -80,6 +80,7 @@ fn add_row(s: &mut Snapshot, key: &ShardKey, leader: BrokerId, n: usize) {
         v: 1,
         reported_at_ms: as_of_ms - 5000,
         incarnation: 1,
+        disk_used_percent: None,
         cpu_percent: Some(40.0),
         memory_percent: Some(50.0),
         disk_io_bytes_per_second: Some(1e6),

@@ -51,6 +51,15 @@ impl<'a> Cluster<'a> {
         region.is_none() || region == there
     }
 
+    /// Whether the broker's last report, if it is not too old, says that its disk is full.
+    pub(super) fn has_full_disk(&self, broker: &BrokerId) -> bool {
+        let policy = &self.snapshot.policy;
+        let load = self.snapshot.brokers.get(broker).and_then(|b| b.load.as_ref());
+        let since = self.snapshot.as_of_ms.saturating_sub(policy.load_stale_after_ms);
+        let used = load.filter(|l| l.reported_at_ms >= since).and_then(|l| l.disk_used_percent);
+        policy.disk_full_percent > 0.0 && used.is_some_and(|used| used >= policy.disk_full_percent)
+    }
+
     /// Live, registered brokers of the stream's region, or of all, with their weights.
     pub(super) fn eligible(&self, stream: Option<&StreamKey>) -> BTreeMap<&'a BrokerId, f64> {
         let fits = |(id, view): &(&BrokerId, &BrokerView)| {

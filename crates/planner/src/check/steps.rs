@@ -73,6 +73,9 @@ fn members(cluster: &Cluster<'_>, change: &Change<'_>, say: &mut impl FnMut(Stri
         if cluster.standing(Some(broker)) != Standing::Target {
             say(format!("{broker} is no target"));
         }
+        if change.write.step != Step::Place && cluster.has_full_disk(broker) {
+            say(format!("the disk of {broker} is full"));
+        }
         if !cluster.is_in_region(&change.shard().stream, broker) {
             say(format!("{broker} is not in the stream's region"));
         }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::ago;
 use super::remedy::Remedies;
 use crate::decision::{Decision, ShardDecision};
+use crate::disk::{Disk, disk, used};
 use crate::plan::plan;
 
 /// Shards that the text lists; programs are given all of them.
@@ -151,6 +152,16 @@ fn text(snapshot: &Snapshot, view: &BrokerView, e: &BrokerExplanation) -> String
     let since = ago(snapshot.as_of_ms, view.since_ms);
     let (broker, lifecycle) = (&e.broker, view.lifecycle.as_str());
     writeln!(text, "{broker}{zone} has been {lifecycle} for {since} and {shards}.").ok();
+    if disk(view, snapshot.as_of_ms, &snapshot.policy) == Disk::Full {
+        let used = used(view, snapshot.as_of_ms, &snapshot.policy).unwrap_or_default();
+        writeln!(
+            text,
+            "Its disk is {used:.1} % full and the mark is {} %: it gets no copies, and what a \
+             follower can lead leaves.",
+            snapshot.policy.disk_full_percent
+        )
+        .ok();
+    }
     let by = e.named_by;
     writeln!(
         text,

@@ -187,7 +187,8 @@ impl About<'_> {
                 "a broker joins, or returns, that is live and does not hold the shard".to_owned()
             }
             RefusedBecause::AllFull => {
-                "a broker joins, or max_shards of a live one that does not hold the shard is raised"
+                "a broker joins, or max_shards of a live one that does not hold the shard is raised, \
+                 or a full disk gets room"
                     .to_owned()
             }
             RefusedBecause::NoCaughtUpReplica => format!(

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::remedy::{Remedies, Remedy};
 use super::{ago, span};
 use crate::decision::ShardDecision;
+use crate::disk::Disk;
 use crate::pass::{Pass, Switches};
 use crate::phases::rebalance::filters;
 use crate::plan::plan;
@@ -139,6 +140,7 @@ impl About<'_> {
                 Some("region_not_allowed")
             }
             Standing::Target if !self.pass.has_room(broker) => Some("full"),
+            Standing::Target if world.disk(broker) == Disk::Full => Some("disk_full"),
             Standing::Target => None,
             Standing::Unregistered => Some("not_registered"),
             Standing::Draining => Some("draining"),
@@ -163,6 +165,11 @@ impl About<'_> {
                 "it holds {} shards and its max_shards is {}",
                 self.pass.tally.held[at as usize],
                 view.max_shards.unwrap_or_default()
+            ),
+            "disk_full" => format!(
+                "{} and the mark is {} %: it gets no copy, and new shards only",
+                self.pass.world.disk_words(at),
+                self.snapshot.policy.disk_full_percent
             ),
             "region_not_allowed" => format!(
                 "it is in {} and the stream belongs to {}",

@@ -3,8 +3,9 @@
 use evenkeel_model::MoveReason;
 
 use crate::decision::{RefusedBecause, Step, WaitingOn};
+use crate::disk::Disk;
 use crate::moves::{
-    Destination, Way, can_copy, can_move, copy_target, destinations, fits_brokers,
+    Destination, Way, can_copy, can_move, copy_target, destinations, failed_lately, fits_brokers,
     start_follower_copy, start_leader_move, wait_for_broker,
 };
 use crate::pass::{Pass, gave_up, resting};
@@ -99,8 +100,17 @@ pub(crate) fn best_destination(
 ) -> Option<(Ord32, String)> {
     let rules = pass.rules();
     let stream = pass.world.shard(shard).stream;
-    let behind = candidates.iter().all(|d| d.way == Way::Follower);
-    let eligible = || candidates.iter().filter(|d| behind || d.way != Way::Follower);
+    // A full disk takes nothing new; it leads only what nobody else can.
+    // The same for where the last copy was given up.
+    let failed = failed_lately(&pass.world, shard);
+    let poor = |d: &Destination| {
+        let full = pass.world.disk(d.broker) == Disk::Full;
+        full || (d.way == Way::Copy && failed.contains(&d.broker))
+    };
+    let all_poor = candidates.iter().all(poor);
+    let roomy = || candidates.iter().filter(|d| all_poor || !poor(d));
+    let behind = roomy().all(|d| d.way == Way::Follower);
+    let eligible = || roomy().filter(|d| behind || d.way != Way::Follower);
     let zones = eligible().map(|d| d.zones).max()?;
     // A broker that restarts is empty-handed for a moment only: no bytes are worth it.
     let restarts = pass.world.restarts(pass.world.shard(shard).leader);

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use evenkeel_model::{MarkerReason, ShardState};
 
 use crate::decision::{Reason, RefusedBecause, Step, WaitingOn};
+use crate::disk::Disk;
 use crate::pass::{Draft, Pass};
 use crate::phases::place;
 use crate::slots::Slots;
@@ -33,7 +34,7 @@ pub(crate) fn caught_up_followers(pass: &Pass<'_>, shard: Ord32) -> Vec<Ord32> {
     pass.world.followers(shard).iter().copied().filter(holds).collect()
 }
 
-/// The caught-up follower to lead next: one under both shares first, then the furthest log, then
+/// The caught-up follower to lead next: one whose disk is not full first, then under both shares, then the furthest log, then
 /// as any leader is chosen. One on a draining broker only when there is no other.
 pub(crate) fn best_replica(pass: &Pass<'_>, shard: Ord32, except: Ord32) -> Option<Ord32> {
     let world = &pass.world;
@@ -47,7 +48,10 @@ pub(crate) fn best_replica(pass: &Pass<'_>, shard: Ord32, except: Ord32) -> Opti
     let rules = pass.rules();
     let stream = world.shard(shard).stream;
     let end = |b: Ord32| world.report(shard, b).and_then(|r| r.log_end).unwrap_or(0);
-    let rank = |b: Ord32| (!rules.tier(stream, b).under_both(), Reverse(end(b)));
+    let rank = |b: Ord32| {
+        let full = world.disk(b) == Disk::Full;
+        (full, !rules.tier(stream, b).under_both(), Reverse(end(b)))
+    };
     let best = candidates.iter().map(|b| rank(*b)).min()?;
     candidates.retain(|b| rank(*b) == best);
     candidates.sort_unstable();

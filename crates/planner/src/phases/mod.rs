@@ -6,5 +6,6 @@ pub(crate) mod failover;
 pub(crate) mod place;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;
+pub(crate) mod relief;
 pub(crate) mod repair;
 pub(crate) mod spread;

@@ -4,6 +4,7 @@
 use evenkeel_model::{MoveReason, Phase, ShardReport};
 
 use crate::decision::{Reason, Step};
+use crate::disk::Disk;
 use crate::pass::{Draft, Pass, trace};
 use crate::world::{NONE, Ord32, Shape, World};
 
@@ -17,6 +18,7 @@ pub(crate) fn is_safe(pass: &Pass<'_>, shard: Ord32, broker: Ord32) -> Result<()
     let held = pass.tally.held[broker as usize];
     if world.group_of(shard).targets.binary_search(&broker).is_err()
         || held > world.brokers[broker as usize].cap
+        || world.disk(broker) == Disk::Full
     {
         return kept("its broker may not be given a copy either".to_owned());
     }

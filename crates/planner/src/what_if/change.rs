@@ -123,6 +123,7 @@ fn newcomer(s: &Snapshot) -> BrokerView {
             v: RECORD_VERSION,
             reported_at_ms: s.as_of_ms,
             incarnation: 1,
+            disk_used_percent: None,
             cpu_percent: Some(0.0),
             memory_percent: Some(0.0),
             disk_io_bytes_per_second: Some(0.0),

@@ -254,7 +254,7 @@ pub(super) fn history(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String>
     Ok(())
 }
 
-/// `load b1 cpu=50 mem=30 disk=0 net=0 age=1000 rows=led`, then `row b1 orders/0 bytes=… …`.
+/// `load b1 cpu=50 mem=30 used=90 disk=0 net=0 age=1000 rows=led`, then `row b1 orders/0 bytes=… …`.
 pub(super) fn load(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> {
     for id in &words.plain {
         let id = broker(id)?;
@@ -268,6 +268,7 @@ pub(super) fn load(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> {
         let report: LoadReport = serde_json::from_value(json!({
             "reported_at_ms": s.as_of_ms - age,
             "cpu_percent": words.get::<f64>("cpu")?, "memory_percent": words.get::<f64>("mem")?,
+            "disk_used_percent": words.get::<f64>("used")?,
             "disk_io_bytes_per_second": words.get::<f64>("disk")?,
             "network_io_bytes_per_second": words.get::<f64>("net")?,
             "shards": rows,

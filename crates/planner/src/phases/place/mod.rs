@@ -9,6 +9,7 @@ mod shelves;
 use evenkeel_model::{BrokerId, Marker, MarkerReason, ShardState};
 
 use crate::decision::{Decision, Reason, RefusedBecause, Step, WaitingOn};
+use crate::disk::Disk;
 use crate::pass::{Draft, Pass};
 use crate::world::{NONE, Ord32, Shape};
 use leaders::{Leaders, look_through};
@@ -147,7 +148,25 @@ pub(crate) fn why_no_broker(
     let group = world.group_of(shard);
     let others = group.targets.iter().filter(|b| !holds(**b)).count();
     if others > 0 {
-        let detail = format!("{others} live brokers could take it and all are at max_shards");
+        let others = || group.targets.iter().filter(|b| !holds(**b));
+        let full: Vec<Ord32> = others()
+            .copied()
+            .filter(|b| world.disk(*b) == Disk::Full && pass.has_room(*b))
+            .collect();
+        let all = others().count();
+        let detail = match full.first() {
+            None => format!("{all} live brokers could take it and all are at max_shards"),
+            Some(first) if full.len() == all => {
+                let words = world.disk_words(*first);
+                format!("{all} live brokers could take it and all have a full disk ({words})")
+            }
+            Some(first) => format!(
+                "{all} live brokers could take it, {} have a full disk ({}) and the others are at \
+                 max_shards",
+                full.len(),
+                world.disk_words(*first)
+            ),
+        };
         return (RefusedBecause::AllFull, detail);
     }
     match &group.region {

@@ -24,9 +24,8 @@ pub(super) struct Field {
 impl Field {
     /// None if there are too few brokers.
     pub(super) fn new(pass: &Pass<'_>) -> Option<Self> {
-        let policy = &pass.world.policy.rebalancing;
         let active = &pass.world.groups[0].targets;
-        if active.len() < (policy.min_brokers_for_rebalance as usize).max(2) {
+        if active.len() < least_brokers(&pass.world) {
             return None;
         }
         let score = |b: Ord32| pass.scores.score(b, &pass.tally);
@@ -70,6 +69,10 @@ impl Field {
     }
 }
 
+fn least_brokers(world: &World<'_>) -> usize {
+    (world.policy.rebalancing.min_brokers_for_rebalance as usize).max(2)
+}
+
 fn young(world: &World<'_>, shard: Ord32) -> Option<String> {
     let created = world.stream_of(shard).stream.created_at_ms?;
     let age = world.now.saturating_sub(created);
@@ -98,14 +101,27 @@ fn cooling(world: &World<'_>) -> BTreeMap<Ord32, Millis> {
         .collect()
 }
 
-/// What load rebalancing makes of a shard, as a sentence; none if it is switched off or too few
-/// brokers are active.
+/// What load rebalancing makes of a shard, as a sentence; none if it is switched off.
 pub(crate) fn verdict(pass: &Pass<'_>, shard: Ord32) -> Option<String> {
     let world = &pass.world;
     if !world.policy.rebalancing.enabled || !world.is_placed(shard) {
         return None;
     }
-    let field = Field::new(pass)?;
+    let Some(field) = Field::new(pass) else {
+        return Some(format!(
+            "Load rebalancing waits for brokers: {} are active and it takes {}.",
+            world.groups[0].targets.len(),
+            least_brokers(world)
+        ));
+    };
+    if field.known.len() < 2 {
+        return Some(format!(
+            "Load rebalancing knows too little: {} of {} active brokers have a load report that is \
+             not too old.",
+            field.known.len(),
+            world.groups[0].targets.len()
+        ));
+    }
     if !field.is_uneven(world) {
         return Some(format!(
             "Load rebalancing wants nothing: scores vary by {:.1} % and the threshold is {} %.",

@@ -76,7 +76,7 @@ fn paused(world: &World<'_>) -> Option<(WaitingOn, String)> {
 
 /// Whether a shard may be moved to even something out: it is served by a live broker, nothing is
 /// under way, and it does not rest.
-fn is_movable(pass: &Pass<'_>, shard: Ord32) -> bool {
+pub(crate) fn is_movable(pass: &Pass<'_>, shard: Ord32) -> bool {
     let world = &pass.world;
     world.standing(world.shard(shard).leader) == Standing::Target
         && pass.is_at_rest(shard)

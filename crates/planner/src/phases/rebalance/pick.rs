@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use evenkeel_model::{CopyPauseRecord, Millis, MoveOutcome, MoveReason, PauseScope};
 
 use crate::decision::WaitingOn;
+use crate::disk::Disk;
 use crate::moves::{Way, fits_brokers, way_to};
 use crate::pass::{Pass, gave_up};
 use crate::pauses::{self, Copy};
@@ -186,6 +187,9 @@ pub(crate) fn way_if_allowed(pass: &Pass<'_>, shard: Ord32, to: Ord32) -> Option
     }
     let way = way_to(pass, shard, to)?;
     let world = &pass.world;
+    if world.disk(to) != Disk::Roomy {
+        return None;
+    }
     if way == Way::Copy && world.live_replicas(shard) < world.voters(shard).count() {
         return None;
     }

@@ -176,9 +176,9 @@ impl Pull {
 
     /// Throws away what cannot be built upon.
     async fn mend(&mut self, failed: &Failed, failures: u32) -> Result<(), ShardError> {
-        // The leader lets this log begin there too.
         if let Failed::BeforeStart(first) = failed {
             self.verify_from = self.verify_from.max(*first);
+            return self.begins_at(*first).await;
         }
         let to_offset = match failed {
             Failed::Corrupt(_) => self.verify_from,
@@ -195,6 +195,17 @@ impl Pull {
         self.position = self.to.host.copy_truncate(shard, *generation, to_offset).await?;
         self.verify_from = self.verify_from.min(self.position.end_offset);
         Ok(())
+    }
+
+    /// Waits until this log reaches an offset: the leader lets it begin where its own does.
+    async fn begins_at(&self, first: u64) -> Result<(), ShardError> {
+        let reached = timeout(ASSIGNMENT_LIMIT, async {
+            while self.to.host.copy_position(&self.order.shard).await?.end_offset < first {
+                sleep(LOOK_AGAIN).await;
+            }
+            Ok(())
+        });
+        reached.await.unwrap_or(Ok(()))
     }
 
     async fn attempt(&mut self, started: &mut bool) -> Result<Ended, Failed> {

@@ -9,6 +9,7 @@ mod decay;
 mod deletion;
 pub mod disks;
 mod indexing;
+mod opening;
 mod peers;
 mod retention;
 mod scrub;

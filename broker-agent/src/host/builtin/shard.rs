@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_model::{Assignment, BrokerShard, Phase, ShardKey, ShardReport};
-use evenkeel_shard_log::{
-    Action, Answer, Event, LogError, Refusal, Replica, ReplicaConfig, Request, Scanned, TornTail,
-};
+use evenkeel_shard_log::{Action, Answer, Event, Refusal, Replica, ReplicaConfig, Request};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::disks::Disks;
+use super::opening::{Failure, open_replica};
 use super::peers::Peers;
 use super::syncing::{PutOff, SyncPolicy, sync, sync_at_close};
 use crate::host::{Published, ReportEdges, ShardStatus};
@@ -42,16 +41,6 @@ pub(super) struct Shard {
     durable: watch::Sender<u64>,
     timer: Notify,
     pub(super) figures: Figures,
-}
-
-/// Why a shard could not be opened.
-#[derive(Debug, Clone)]
-pub(super) struct Failure {
-    pub(super) error: String,
-    /// What is on the disk is not what was written.
-    pub(super) is_damage: bool,
-    /// How often it was tried in a row.
-    pub(super) tries: u32,
 }
 
 /// Counts since the shard was opened.
@@ -104,13 +93,10 @@ impl Shard {
         before: Option<Failure>,
     ) -> Arc<Self> {
         let blocking = equipment.disks.is_blocking();
-        let opened = off_the_runtime(blocking, || open_replica(&key, &equipment));
+        let opened = off_the_runtime(blocking, || open_replica(&key, &equipment, before));
         let (replica, failure) = match opened {
-            Ok((replica, torn)) => {
-                tell_opened(&key, &replica, torn.as_ref(), before.as_ref());
-                (Some(replica), None)
-            }
-            Err(error) => (None, Some(failed_again(&key, &error, before))),
+            Ok(replica) => (Some(replica), None),
+            Err(failure) => (None, Some(failure)),
         };
         let status = ShardStatus {
             role: told.role,
@@ -371,51 +357,6 @@ impl Shard {
     pub(super) fn put_off<T>(&self, access: impl FnOnce(&mut PutOff) -> T) -> T {
         access(&mut lock(&self.core).put_off)
     }
-}
-
-fn open_replica(
-    key: &ShardKey,
-    equipment: &Equipment,
-) -> Result<(Replica, Option<TornTail>), LogError> {
-    let storage = equipment.disks.open(key).map_err(|source| LogError::Io {
-        action: "open",
-        file: key.to_string(),
-        source,
-    })?;
-    Replica::open(equipment.me.clone(), key.clone(), storage, equipment.config.clone())
-}
-
-/// Says what opening a shard came to, and what it had to do for it.
-fn tell_opened(
-    key: &ShardKey,
-    replica: &Replica,
-    torn: Option<&TornTail>,
-    before: Option<&Failure>,
-) {
-    if let Some(before) = before {
-        tracing::info!(shard = %key, tries = before.tries + 1, "opened, which had failed before");
-    }
-    if let Some(torn) = torn {
-        tracing::warn!(shard = %key, "{torn}");
-    }
-    for scanned in replica.log().scanned() {
-        let Scanned { file, bytes, why } = scanned;
-        tracing::info!(shard = %key, bytes, "{file} was read in full: {why}");
-    }
-}
-
-/// Says that opening a shard failed, unless that was said before.
-fn failed_again(key: &ShardKey, error: &LogError, before: Option<Failure>) -> Failure {
-    let is_damage = matches!(error, LogError::Corrupt { .. });
-    let error = error.to_string();
-    let is_news = before.as_ref().is_none_or(|before| before.error != error);
-    let tries = before.map_or(0, |before| before.tries) + 1;
-    if is_news {
-        tracing::error!(shard = %key, "halted: {error}");
-    } else {
-        tracing::debug!(shard = %key, tries, "still halted: {error}");
-    }
-    Failure { error, is_damage, tries }
 }
 
 /// Ticks when the replica asked to be woken, until the shard is closed.

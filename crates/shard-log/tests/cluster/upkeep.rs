@@ -1,7 +1,7 @@
 //! What is done for the logs beside replication: records are given up, indexes made, files erased.
 
 use evenkeel_model::BrokerId;
-use evenkeel_shard_log::{Event, IndexStep, Replica};
+use evenkeel_shard_log::{Event, IndexStep, RecordKind, Replica};
 
 use super::{Cluster, Verdict};
 
@@ -42,6 +42,15 @@ impl Cluster {
         self.given_up.insert(offset);
         let timestamp_ms = self.now as i64;
         self.handle(&broker, Event::GiveUpBefore { offset, timestamp_ms })
+    }
+
+    /// Whether the record at `offset` was given up before the one at `later` was written: a repeated
+    /// record is known only while the first one is kept.
+    pub(super) fn was_given_up(&self, offset: u64, later: u64) -> bool {
+        let before = self.canon.iter().take_while(|record| record.offset < later);
+        before.filter(|record| record.kind == RecordKind::LogStart).any(|record| {
+            record.payload.as_ref().try_into().is_ok_and(|le| u64::from_le_bytes(le) > offset)
+        })
     }
 }
 

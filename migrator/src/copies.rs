@@ -61,6 +61,8 @@ pub struct Copy {
     pub state: State,
     /// The chosen source.
     pub source: Option<BrokerId>,
+    /// Sources that are nearly as good, while it does not run.
+    pub other_sources: Vec<BrokerId>,
     /// The order that its agent has.
     pub ordered: Option<Ordered>,
     /// When it first had a slot.
@@ -130,6 +132,7 @@ impl Copy {
             since: now,
             state: State::Queued,
             source: None,
+            other_sources: Vec::new(),
             ordered: None,
             started: None,
             done: 0,
@@ -298,6 +301,14 @@ impl Copy {
             "" => "the last try failed".to_owned(),
             detail => format!("the last try failed: {detail}"),
         };
+    }
+
+    /// Chooses the source; the destination goes on from where it is.
+    pub fn read_from(&mut self, now: Duration, source: BrokerId) {
+        if self.source.as_ref() != Some(&source) {
+            self.source = Some(source);
+            self.source_since = now;
+        }
     }
 
     /// Bytes that it can use until the next round, beyond those it was granted already.

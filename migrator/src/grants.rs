@@ -1,8 +1,11 @@
 //! Sharing out one round's bytes: class by class, over what both ends have left.
 //!
-//! Inside a repair class copies are served one after another, shortest first. Copies of a routine
+//! Inside a repair class copies are served one after another, shortest first, as long as that
+//! leaves no link idle. Copies of a routine
 //! class share: water is poured evenly until an end is full or a copy wants no more. Before all
 //! that, what is set aside at both ends goes to drains that have waited too long.
+
+mod filling;
 
 use std::collections::BTreeMap;
 
@@ -89,13 +92,16 @@ fn share(wants: &[Want], room: &mut Room) -> Vec<Allotment> {
     let mut allotted = Vec::with_capacity(wants.len());
     let mut rest = wants;
     while let Some(first) = rest.first() {
-        let together = if first.class.is_repair() {
-            1
-        } else {
-            rest.iter().take_while(|want| want.class == first.class).count()
-        };
+        let together = rest.iter().take_while(|want| want.class == first.class).count();
         let (group, later) = rest.split_at(together);
-        allotted.extend(pour(group, room));
+        if first.class.is_repair() {
+            let mut given: Vec<Allotment> =
+                group.chunks(1).flat_map(|one| pour(one, room)).collect();
+            filling::fill(group, &mut given, room);
+            allotted.extend(given);
+        } else {
+            allotted.extend(pour(group, room));
+        }
         rest = later;
     }
     allotted

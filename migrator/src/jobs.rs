@@ -27,6 +27,10 @@ pub struct Job {
     /// Where they may come from: caught-up followers, then the leader, then followers that hold
     /// some of them.
     pub sources: Vec<BrokerId>,
+    /// How many at their end hold only some of them.
+    pub behind: usize,
+    /// The leader, whether or not it serves.
+    pub leader: Option<BrokerId>,
     /// Bytes in all, as the leader said last; none if it has said nothing.
     pub size_bytes: Option<u64>,
 }
@@ -52,6 +56,7 @@ fn job(world: &World, assignment: &Assignment) -> Option<Job> {
         return None;
     }
     let (class, class_reason) = class(world, assignment);
+    let (sources, behind) = sources(world, assignment);
     Some(Job {
         shard: assignment.shard.clone(),
         generation: assignment.generation,
@@ -59,7 +64,9 @@ fn job(world: &World, assignment: &Assignment) -> Option<Job> {
         class,
         class_reason,
         destination: destination.clone(),
-        sources: sources(world, assignment),
+        sources,
+        behind,
+        leader: assignment.leader.clone(),
         size_bytes: world.sizes.get(&assignment.shard).copied(),
     })
 }
@@ -104,8 +111,8 @@ fn is_restore(assignment: &Assignment) -> bool {
     assignment.move_.as_ref().is_none_or(|m| m.reason == MoveReason::Restore)
 }
 
-/// Followers before the leader: it serves the requests as well.
-fn sources(world: &World, assignment: &Assignment) -> Vec<BrokerId> {
+/// Followers before the leader: it serves the requests as well. Also how many at the end are behind.
+fn sources(world: &World, assignment: &Assignment) -> (Vec<BrokerId>, usize) {
     let serving = |broker: &&BrokerId| world.is_live(&assignment.shard, broker);
     let follows = |broker: &&BrokerId| {
         let report = world.reports.get(&(assignment.shard.clone(), (*broker).clone()));
@@ -113,12 +120,10 @@ fn sources(world: &World, assignment: &Assignment) -> Vec<BrokerId> {
     };
     let followers = assignment.followers.iter().filter(serving);
     let (level, behind): (Vec<&BrokerId>, Vec<&BrokerId>) = followers.partition(follows);
-    level
-        .into_iter()
-        .chain(assignment.leader.iter().filter(serving))
-        .chain(behind)
-        .cloned()
-        .collect()
+    let last = behind.len();
+    let sources =
+        level.into_iter().chain(assignment.leader.iter().filter(serving)).chain(behind).cloned();
+    (sources.collect(), last)
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ fn a_staged_move_is_a_job_until_the_destination_is_level_or_the_leader_fenced() 
         class_reason: "a move for drain".to_owned(),
         destination: id("b4"),
         sources: vec![id("b3"), id("b1"), id("b2")],
+        behind: 1,
+        leader: Some(id("b1")),
         size_bytes: Some(5000),
     };
     assert_eq!(derive(&world), BTreeMap::from([(shard(), expected)]));

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::{BrokerId, CopyClass, ShardKey};
 
+use crate::copies::{Copy, State};
+
 /// A copy that could run now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
@@ -16,6 +18,8 @@ pub struct Waiting {
     pub class: CopyClass,
     /// Where the bytes come from.
     pub source: BrokerId,
+    /// Where they may come from instead if that one's slots are taken, the best first.
+    pub other_sources: Vec<BrokerId>,
     /// Where they go.
     pub destination: BrokerId,
     /// Whether it ran in the last round.
@@ -86,12 +90,24 @@ pub fn order(waiting: &mut [Waiting]) {
     waiting.sort_by(|a, b| rank(a).cmp(&rank(b)));
 }
 
-type Rank<'a> = (CopyClass, Reverse<bool>, Reverse<bool>, u64, u64, &'a ShardKey);
+/// A copy's place in the order of service.
+pub type Rank<'a> = (CopyClass, Reverse<bool>, Reverse<bool>, u64, u64, &'a ShardKey);
 
 fn rank(w: &Waiting) -> Rank<'_> {
-    // What is not known yet is not called short.
-    let length = if w.class.is_repair() { w.remaining.unwrap_or(u64::MAX) } else { 0 };
+    let length = length(w.class, w.remaining);
     (w.class, Reverse(w.running), Reverse(w.begun), length, w.arrival, &w.shard)
+}
+
+/// The place of a copy that may not have a source yet.
+pub fn rank_of(copy: &Copy) -> Rank<'_> {
+    let (job, runs) = (&copy.job, copy.state == State::Running);
+    let length = length(job.class, copy.remaining());
+    (job.class, Reverse(runs), Reverse(copy.started.is_some()), length, copy.arrival, &job.shard)
+}
+
+/// What is not known yet is not called short.
+fn length(class: CopyClass, remaining: Option<u64>) -> u64 {
+    if class.is_repair() { remaining.unwrap_or(u64::MAX) } else { 0 }
 }
 
 /// Those that run this round. A copy that finds a slot taken lets the next one try: one busy node
@@ -107,6 +123,7 @@ pub fn select(
         waiting.into_iter().partition(|w| w.running && w.almost_done);
     let (mut served, mut left) = (Vec::new(), Vec::new());
     for copy in kept.into_iter().chain(others) {
+        let copy = taken.with_free_source(copy, slots, holds);
         match held(&copy, holds).or_else(|| taken.lacks(&copy, slots)) {
             Some(full) => left.push((copy, full)),
             None => {
@@ -169,6 +186,23 @@ impl Taken {
         } else {
             None
         }
+    }
+
+    /// From another source if only that of the first is full.
+    fn with_free_source(
+        &self,
+        copy: Waiting,
+        slots: Slots,
+        holds: &BTreeMap<BrokerId, Hold>,
+    ) -> Waiting {
+        if self.lacks(&copy, slots) != Some(Full::Source) {
+            return copy;
+        }
+        let from = |source: &BrokerId| Waiting { source: source.clone(), ..copy.clone() };
+        let mut others = copy.other_sources.iter().map(from);
+        let free =
+            |other: &Waiting| held(other, holds).is_none() && self.lacks(other, slots).is_none();
+        others.find(free).unwrap_or(copy)
     }
 
     fn take(&mut self, copy: &Waiting) {

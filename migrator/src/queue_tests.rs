@@ -7,6 +7,7 @@ fn copy(shard: u32, class: CopyClass, arrival: u64) -> Waiting {
         shard: format!("stream/d/s/{shard}").parse().unwrap(),
         class,
         source: "a".parse().unwrap(),
+        other_sources: Vec::new(),
         destination: "b".parse().unwrap(),
         running: false,
         begun: false,
@@ -166,6 +167,27 @@ fn a_drain_that_waited_too_long_has_a_slot_beyond_those_that_repairs_fill() {
     // Alone it needs no slot beyond the limits.
     assert_eq!(served(vec![overdue(5, 6), overdue(6, 7), overdue(7, 8)], slots), [5, 6]);
     assert!(served(vec![overdue(5, 6)], Slots { cluster: 0, per_node: 2 }).is_empty());
+}
+
+#[test]
+fn a_copy_whose_source_is_full_takes_the_slot_of_another_source_and_balance_none_that_is_held() {
+    let with = |copy: Waiting, others: &[&str]| Waiting {
+        other_sources: others.iter().map(|other| other.parse().unwrap()).collect(),
+        ..copy
+    };
+    let slots = Slots { cluster: 8, per_node: 1 };
+    let queue = vec![ends(0, "a", "b"), with(ends(1, "a", "c"), &["b", "d", "e"])];
+    let selection = chosen(queue.clone(), slots);
+    assert_eq!(numbers(&selection.served), [0, 1]);
+    assert_eq!(selection.served[1].source.as_str(), "b");
+    let full = with(ends(2, "a", "c"), &["d"]);
+    let selection = chosen([queue, vec![full]].concat(), slots);
+    assert_eq!(selection.left[0].1, Full::Source, "its destination is full as well");
+    let repair = Waiting { class: CopyClass::LastCopy, ..ends(0, "a", "b") };
+    let balance = Waiting { class: CopyClass::Balance, ..with(ends(1, "d", "e"), &["a", "c"]) };
+    let drain = ends(3, "d", "c");
+    let selection = chosen(vec![repair, drain, balance], slots);
+    assert_eq!(selection.served[2].source.as_str(), "c", "a repair is at a");
 }
 
 const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];

@@ -344,3 +344,7 @@ impl Migration {
         passed
     }
 }
+
+#[cfg(test)]
+#[path = "repair_tests.rs"]
+mod tests;

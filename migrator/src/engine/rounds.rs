@@ -88,6 +88,7 @@ impl Engine {
                 shard: copy.job.shard.clone(),
                 class: copy.job.class,
                 source: source.clone(),
+                other_sources: copy.other_sources.clone(),
                 destination: destination.clone(),
                 running: copy.state == State::Running,
                 begun: copy.started.is_some(),
@@ -111,6 +112,7 @@ impl Engine {
         for waiting in &selection.served {
             let Some(copy) = self.copies.get_mut(&waiting.shard) else { continue };
             copy.place = 0;
+            copy.read_from(now.at, waiting.source.clone());
             if copy.state != State::Running {
                 if copy.started.is_none() {
                     copy.started = Some(now.at);

@@ -182,8 +182,10 @@ fn source_reason(copy: &Copy, candidates: &[SourceCandidate]) -> String {
     let Some(chosen) = candidates.iter().find(|candidate| candidate.broker == source) else {
         return format!("{source} holds it no more; another source is chosen next");
     };
+    let has = |role: &str| candidates.iter().any(|c| c.role == role && !c.failed);
     let what = match chosen.role.as_str() {
         "follower" => "a caught-up follower",
+        "leader" if has("follower") => "the leader, sooner through than any follower",
         "leader" => "the leader, for want of a caught-up follower that serves",
         _ => "a follower that is behind itself, for want of anybody else",
     };
@@ -195,7 +197,7 @@ fn source_reason(copy: &Copy, candidates: &[SourceCandidate]) -> String {
         }
         _ if candidates.len() == 1 => format!("{what}; there is no other"),
         _ if first => format!("{what}, expected to be through first of {}", candidates.len()),
-        _ => format!("{what}; kept, as no other could send at twice its rate"),
+        _ => format!("{what}; kept, as no other would be through in half the time"),
     }
 }
 

@@ -82,6 +82,7 @@ fn a_running_copy_that_rises_takes_the_lead_at_once() {
 #[test]
 fn a_drain_that_waited_a_minute_has_a_slot_and_a_tenth_while_repairs_never_end() {
     let mut rig = Rig::new(ONE);
+    rig.leader_is_busy();
     rig.stage(0, "b4", MoveReason::Drain);
     rig.restore(1, &["b2"], "b3");
     rig.restore(2, &["b2"], "b3");
@@ -107,6 +108,7 @@ fn a_drain_that_waited_a_minute_has_a_slot_and_a_tenth_while_repairs_never_end()
 #[test]
 fn balance_stops_where_a_repair_is_queued_and_nowhere_else() {
     let mut rig = Rig::new(SLOTS);
+    rig.leader_is_busy();
     rig.stage(0, "b3", MoveReason::Load);
     rig.stage(1, "b4", MoveReason::Load);
     rig.world.moving.get_mut(&shard(1)).unwrap().followers = vec![id("b3")];
@@ -235,6 +237,7 @@ fn routine_copies_with_equal_demand_get_equal_bytes() {
 #[test]
 fn repairs_of_a_class_end_one_after_another_the_shortest_first() {
     let mut rig = Rig::new(Slots { cluster: 8, per_node: 2 });
+    rig.leader_is_busy();
     rig.restore(0, &["b2"], "b3");
     rig.restore(1, &["b2"], "b4");
     rig.world.sizes.insert(shard(0), 9_000_000);

@@ -71,7 +71,7 @@ fn verification_starvation_and_silence_are_no_stalls() {
     rig.progress("b3", 0, 0, ("running", 200, 70_000));
     assert!(orders(rig.round()).is_empty());
     let mut rig = drain();
-    rig.world.limits.insert(id("b2"), 0);
+    rig.world.limits.extend([(id("b1"), 0), (id("b2"), 0)]);
     rig.see();
     assert!(seconds(&mut rig, 50).is_empty(), "nothing is granted");
     let mut rig = drain();

@@ -31,6 +31,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Without a byte for so long a copy is not almost done, however little is left.
 const LIVELY: Duration = Duration::from_secs(5);
 
+/// For agents to find the migrator that took over and to tell it how far their copies are.
+const HEARING: Duration = Duration::from_secs(2);
+
 /// Pauses after failures: doubling, from one second to half a minute.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(30);
@@ -93,6 +96,8 @@ pub struct Copy {
     waiting_since: Duration,
     /// When its destination last spoke of it.
     heard: Option<Duration>,
+    /// It was there before this leadership: its destination may have a part of it.
+    pub inherited: bool,
     /// It waited too long once; that holds until it ends.
     overdue: bool,
     /// It stands still because others go first or an operator holds it.
@@ -111,6 +116,8 @@ pub struct Copy {
     /// Grants that have not expired.
     outstanding: VecDeque<(Duration, u64)>,
     written: Option<Written>,
+    /// The record is to be written whatever was written when.
+    write_now: bool,
 }
 
 /// What was written last, and when.
@@ -148,6 +155,7 @@ impl Copy {
             idle_since: None,
             waiting_since: now,
             heard: None,
+            inherited: false,
             overdue: false,
             waits: true,
             place: 0,
@@ -159,6 +167,7 @@ impl Copy {
             backed_up: false,
             outstanding: VecDeque::new(),
             written: None,
+            write_now: false,
         }
     }
 
@@ -167,9 +176,14 @@ impl Copy {
         self.remaining.or_else(|| self.job.size_bytes.map(|size| size.saturating_sub(self.done)))
     }
 
-    /// Bytes in all, as far as known; never less than what is done.
-    pub fn total(&self) -> u64 {
-        self.done.saturating_add(self.remaining().unwrap_or(0))
+    /// Bytes in all; never less than what is done.
+    pub fn total(&self) -> Option<u64> {
+        self.remaining().map(|left| self.done.saturating_add(left))
+    }
+
+    /// Bytes at the destination; none after a take-over until it has told.
+    pub fn held(&self) -> Option<u64> {
+        (!self.inherited || self.heard.is_some()).then_some(self.done)
     }
 
     /// Whether it may have a slot now.
@@ -199,9 +213,9 @@ impl Copy {
         let lively = now.saturating_sub(self.last_byte) < LIVELY;
         self.state == State::Running
             && lively
-            && self
-                .remaining()
-                .is_some_and(|left| left <= self.total() / 20 && left as f64 <= self.pace.rate())
+            && self.remaining().is_some_and(|left| {
+                left <= (self.done.saturating_add(left)) / 20 && left as f64 <= self.pace.rate()
+            })
     }
 
     /// For how long it could have had bytes and had none. A copy of which nothing is left is being
@@ -232,6 +246,16 @@ impl Copy {
 
     /// Takes the agent's word. Answers how many more bytes it has verified.
     pub fn progressed(&mut self, now: Duration, progress: &CopyProgress) -> u64 {
+        let remaining = (!progress.size_unknown).then_some(progress.bytes_remaining);
+        let inherited = self.heard.is_none() && self.inherited;
+        if let (true, Some(size), Some(left)) = (inherited, self.job.size_bytes, remaining) {
+            // Earlier tries brought what is neither counted in this one nor still to come.
+            self.counted_before = size.saturating_sub(left.saturating_add(progress.bytes_verified));
+        }
+        if inherited {
+            // Whoever led before has counted these.
+            self.counted = progress.bytes_verified;
+        }
         if progress.bytes_verified < self.counted {
             // It counts from the start of its present try; what came before is kept.
             self.counted_before = self.counted_before.saturating_add(self.counted);
@@ -240,7 +264,9 @@ impl Copy {
         let more = progress.bytes_verified - self.counted;
         self.counted = progress.bytes_verified;
         self.done = self.counted_before.saturating_add(self.counted);
-        self.remaining = Some(progress.bytes_remaining);
+        self.remaining = remaining.or(self.remaining);
+        // What was written without its word is made good at once.
+        self.write_now |= inherited;
         self.heard = Some(now);
         self.pace.measure(now, self.done);
         self.backed_up = progress.state == "running" && progress.credit_left > self.last_grant;
@@ -252,7 +278,7 @@ impl Copy {
             self.last_byte = now;
             self.waiting_since = now;
         }
-        if more > 0 || progress.bytes_remaining == 0 {
+        if more > 0 || remaining == Some(0) {
             self.idle_since = None;
         }
         match progress.state.as_str() {
@@ -369,12 +395,16 @@ impl Copy {
             self.got_on = now;
         }
         let stood = now.saturating_sub(self.got_on).as_millis();
-        let due = self.written.as_ref().is_none_or(|last| {
-            let old = now.saturating_sub(last.at) >= every;
-            let as_last = Written { at: last.at, ..next.clone() };
-            let same = Written { numbers: last.numbers, ..as_last.clone() } == *last;
-            !same || (compares || as_last != *last) && old
-        });
+        // A take-over writes what it knows, and its agents need a moment to tell.
+        let untold = self.inherited && self.heard.is_none() && now < self.since + HEARING;
+        let now_due = std::mem::take(&mut self.write_now);
+        let due = !untold
+            && self.written.as_ref().is_none_or(|last| {
+                let old = now.saturating_sub(last.at) >= every;
+                let as_last = Written { at: last.at, ..next.clone() };
+                let same = Written { numbers: last.numbers, ..as_last.clone() } == *last;
+                now_due || !same || (compares || as_last != *last) && old
+            });
         if !due {
             return None;
         }
@@ -387,7 +417,7 @@ impl Copy {
             source: self.source.clone(),
             destination: self.job.destination.clone(),
             bytes_done: self.done,
-            bytes_total: self.total(),
+            bytes_total: self.total().unwrap_or(self.done),
             bytes_per_second: self.pace.rate() as u64,
             waits: self.waits,
             at_ms: wall_ms.saturating_sub(Millis::try_from(stood).unwrap_or(Millis::MAX)),

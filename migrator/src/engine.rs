@@ -122,6 +122,8 @@ pub struct Engine {
     nodes: BTreeMap<BrokerId, Node>,
     copies: BTreeMap<ShardKey, Copy>,
     arrivals: u64,
+    /// The cluster was seen once: copies that come later are new.
+    seen: bool,
     /// How long this leadership took to its first grant.
     first_grant: Option<Duration>,
     /// When agents were last told to hold maintenance back.
@@ -137,6 +139,7 @@ impl Engine {
             nodes: BTreeMap::new(),
             copies: BTreeMap::new(),
             arrivals: 0,
+            seen: false,
             first_grant: None,
             held_at: None,
         }
@@ -219,9 +222,12 @@ impl Engine {
             tracing::info!(
                 %shard, destination = %job.destination, class = job.class.as_str(), "copy queued"
             );
-            self.copies.insert(shard, Copy::new(job, self.arrivals, now.at));
+            let mut copy = Copy::new(job, self.arrivals, now.at);
+            copy.inherited = !self.seen;
+            self.copies.insert(shard, copy);
             self.arrivals += 1;
         }
+        self.seen = true;
     }
 
     fn see_nodes(&mut self, now: Now) {

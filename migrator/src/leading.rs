@@ -152,7 +152,14 @@ impl Turn {
                     self.tell(Event::Round);
                 }
                 ask = asks.recv() => match ask {
-                    Some(ask) => self.answer(ask),
+                    Some(ask) => {
+                        let opens = matches!(ask, Ask::Open { .. });
+                        self.answer(ask);
+                        // After a take-over its copies stand still: it need not wait for a round.
+                        if opens && leader.election.is_leading() {
+                            self.tell(Event::Round);
+                        }
+                    }
                     None => break,
                 },
             }

@@ -158,21 +158,28 @@ impl Node {
 
     /// The effective rate, who decides about it, and the operator's cap, for people.
     pub fn reason(&self, now: Duration) -> String {
-        let rate = megabytes(self.bytes_per_second(now));
+        let effective = rate(self.bytes_per_second(now));
         let owner = self.owner(now);
         match self.cap {
             Some(cap) if owner == "operator" => {
                 let state = self.fresh(now).map_or("start", |said| said.state.as_str());
-                format!("{rate}, operator's cap of {}; controller {state}", megabytes(cap))
+                format!("{effective}, operator's cap of {}; controller {state}", rate(cap))
             }
-            Some(cap) => format!("{rate}, {owner}; operator's cap {}", megabytes(cap)),
-            None => format!("{rate}, {owner}"),
+            Some(cap) => format!("{effective}, {owner}; operator's cap {}", rate(cap)),
+            None => format!("{effective}, {owner}"),
         }
     }
 }
 
-fn megabytes(bytes_per_second: u64) -> String {
-    format!("{:.1} MB/s", bytes_per_second as f64 / 1e6)
+/// A rate for people, in the decimal units that links and caps are told in.
+fn rate(bytes_per_second: u64) -> String {
+    let rate = bytes_per_second as f64;
+    match bytes_per_second {
+        0..1_000 => format!("{rate} B/s"),
+        1_000..1_000_000 => format!("{:.1} kB/s", rate / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB/s", rate / 1e6),
+        _ => format!("{:.1} GB/s", rate / 1e9),
+    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ impl MigrationsService {
             return Err(invalid(detail));
         }
         let desk = self.desk()?;
+        self.check_shards(&scopes).await?;
         let now_ms = self.clock.now_ms();
         let pauses: Vec<CopyPauseRecord> = scopes
             .into_iter()
@@ -82,6 +83,21 @@ impl MigrationsService {
             tracing::info!(scope = %pause.scope, by = request.by, "copies go on");
         }
         Ok(ResumeCopiesResponse { ended: ended.iter().map(engine::pause).collect() })
+    }
+
+    /// A pause of a shard that is not there would hold nothing, and nobody would notice.
+    async fn check_shards(&self, scopes: &[PauseScope]) -> Result<(), Status> {
+        for scope in scopes {
+            let PauseScope::Shard(shard) = scope else { continue };
+            let found = self.store.get(&self.keys.assignment(shard)).await.map_err(|error| {
+                let detail = format!("cannot look for shard {shard}: {error}");
+                refuse(Reason::StoreUnavailable, detail)
+            })?;
+            if found.is_none() {
+                return Err(refuse(Reason::NotFound, format!("there is no shard {shard}")));
+            }
+        }
+        Ok(())
     }
 
     /// Stores pauses, and removes those that have long been over.

@@ -27,6 +27,9 @@ use crate::sessions::converse;
 const PAGE: u32 = 500;
 const PAGE_MAX: u32 = 10_000;
 
+/// The lowest cap: a chunk a second. Below it a copy does not end, and is better paused.
+const LEAST_LIMIT: u64 = 64 << 10;
+
 /// Messages that may wait for an agent: some seconds of grants.
 const OUTBOUND: usize = 512;
 
@@ -95,6 +98,13 @@ impl Migrations for MigrationsService {
         let desk = self.front.desk()?;
         if !desk.question(|answer| Ask::Knows(broker.clone(), answer)).await? {
             return Err(refuse(Reason::NotFound, format!("there is no broker {broker}")));
+        }
+        if (1..LEAST_LIMIT).contains(&bytes_per_second) {
+            let detail = format!(
+                "bytes_per_second: {bytes_per_second} is too low: expected at least {LEAST_LIMIT}, or \
+                 0, which lifts the cap; a pause is what stops copies"
+            );
+            return Err(refuse(Reason::InvalidArgument, detail));
         }
         let key = self.keys.limit(&broker);
         let write = match bytes_per_second {

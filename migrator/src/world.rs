@@ -7,7 +7,8 @@ use evenkeel_model::broker::DEFAULT_NETWORK_BYTES_PER_SECOND;
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
     Assignment, AssignmentRecord, BrokerId, CopyClass, CopyPauseRecord, Lifecycle, LimitRecord,
-    LoadReport, Millis, NodeRecord, PauseScope, Registration, ReportRecord, ShardKey, ShardReport,
+    LoadReport, Millis, NodeRecord, PauseScope, RECORD_VERSION, Registration, ReportRecord,
+    ShardKey, ShardReport,
 };
 
 /// One broker, as far as copies care.
@@ -105,6 +106,13 @@ pub struct Reader {
 #[derive(Debug)]
 struct Decoded<T>(BTreeMap<String, (Revision, Option<T>)>);
 
+/// The layout version of any record.
+#[derive(serde::Deserialize)]
+struct Version {
+    #[serde(default)]
+    v: u32,
+}
+
 impl<T> Default for Decoded<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
@@ -119,6 +127,13 @@ impl<T: serde::de::DeserializeOwned> Decoded<T> {
             let value = known.unwrap_or_else(|| {
                 let decoded = evenkeel_model::decode(&entry.key, &entry.value);
                 let decoded = decoded.inspect_err(|error| tracing::warn!(%error, "left out"));
+                let version = evenkeel_model::decode::<Version>(&entry.key, &entry.value);
+                if let Ok(Version { v }) = version
+                    && v > RECORD_VERSION
+                {
+                    let key = &entry.key;
+                    tracing::warn!(key, v, "record of a later version: read as far as it is known");
+                }
                 (entry.mod_revision, decoded.ok())
             });
             self.0.insert(entry.key.clone(), value);

@@ -225,7 +225,8 @@ async fn a_standby_takes_over_where_the_agent_says_it_is() {
     let mut agent = Agent::insist(&cluster, &first.address).await;
     let (token, source, bytes) = agent.ordered().await;
     assert_eq!(source, "b1");
-    assert_eq!(bytes, 480_000, "20 % of the link for a round, and the burst");
+    // 20 % of the link for a round, and up to the burst.
+    assert!((400_000..=480_000).contains(&bytes), "{bytes}");
     agent.verified(1_000_000).await;
 
     // The standby names the leader.
@@ -254,6 +255,9 @@ async fn a_standby_takes_over_where_the_agent_says_it_is() {
     let unknown = SetLimitRequest { broker: "b9".to_owned(), bytes_per_second: 1 };
     let unknown = cluster.client("m1:7300").set_limit(unknown).await.unwrap_err();
     assert_eq!(Reason::of(&unknown).unwrap().0, Reason::NotFound);
+    let low = SetLimitRequest { broker: "b2".to_owned(), bytes_per_second: 1 };
+    let low = cluster.client("m1:7300").set_limit(low).await.unwrap_err();
+    assert!(low.message().starts_with("bytes_per_second: 1 is too low: expected at least 65536"));
     let record_key = cluster.keys.copy(&SHARD.parse().unwrap());
     let recorded = async {
         for step in 2.. {
@@ -276,7 +280,8 @@ async fn a_standby_takes_over_where_the_agent_says_it_is() {
     let mut agent = Agent::insist(&cluster, &second.address).await;
     let (next_token, _, bytes) = agent.ordered().await;
     assert!(next_token > token);
-    assert_eq!(bytes, 30_000, "the cap of 100 kB/s for a round, and the burst");
+    // The cap of 100 kB/s for a round, and up to the burst.
+    assert!((25_000..=30_000).contains(&bytes), "{bytes}");
     agent.verified(2_000_000).await;
     let status = NodeStatus { share: 0.5, state: "ceiling".to_owned(), ..NodeStatus::default() };
     agent.say(agent_message::Message::Status(status)).await;
@@ -285,7 +290,7 @@ async fn a_standby_takes_over_where_the_agent_says_it_is() {
     let listed = listed.unwrap().into_inner().migrations;
     assert_eq!(
         (listed.len(), listed[0].state.as_str(), listed[0].bytes_done, listed[0].bytes_total),
-        (1, "running", 2_000_000, 100_000_000)
+        (1, "running", Some(2_000_000), Some(100_000_000))
     );
     assert_eq!(listed[0].limited_by, "ingress b2");
     let limits = cluster.client("m2:7300").list_limits(ListLimitsRequest {}).await;
@@ -353,8 +358,8 @@ async fn grants_stop_for_a_lease_and_a_pause_outlives_the_migrator() {
     agent.ordered().await;
     let gap = crashed.elapsed();
     println!("from the crash to the next migrator's first grant: {gap:?}");
-    // The lease lives 2 s from its last renewal; a round, a retry and the way there come on top.
-    assert!(gap <= Duration::from_millis(2_000 + 4 * 250), "{gap:?}");
+    // The lease lives 2 s from its last renewal, and etcd looks twice a second for those that ended.
+    assert!(gap <= Duration::from_millis(2_000 + 2 * 250), "{gap:?}");
 
     let mut client = cluster.client(&second.address);
     let answer = client.pause_copies(pause(&["class/drain"])).await.unwrap().into_inner();
@@ -371,7 +376,10 @@ async fn grants_stop_for_a_lease_and_a_pause_outlives_the_migrator() {
     let silent = timeout(Duration::from_secs(3), agent.heard.message()).await;
     assert!(silent.is_err(), "no order and no grant: {silent:?}");
     let listed = cluster.listed(&third.address).await;
-    assert_eq!((listed.pauses[0].by.as_str(), listed.migrations[0].bytes_done), ("ann", 1_000_000));
+    assert_eq!(
+        (listed.pauses[0].by.as_str(), listed.migrations[0].bytes_done),
+        ("ann", Some(1_000_000))
+    );
 
     let mut client = cluster.client(&third.address);
     let shown = client.show_migration(ShowMigrationRequest { shard: SHARD.to_owned() }).await;
@@ -411,6 +419,10 @@ async fn what_cannot_be_paused_or_shown_is_refused_with_the_field_and_the_value(
         assert_eq!(reason, Reason::InvalidArgument);
         assert!(message.starts_with(expected), "{message}");
     }
+    let absent = pause(&["class/drain", "shard/stream/default/orders/999"]);
+    let (reason, message) = refused(client.pause_copies(absent).await);
+    assert_eq!(reason, Reason::NotFound);
+    assert_eq!(message, "there is no shard stream/default/orders/999");
     // What cannot be read is no pause, and in nobody's way.
     let damaged = cluster.keys.copy_pause(&"class/drain".parse().unwrap());
     cluster.put(damaged, b"{".to_vec()).await;

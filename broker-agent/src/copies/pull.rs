@@ -30,8 +30,11 @@ use crate::metrics;
 /// Credit with the source at once: enough for a link of 1 Gbit/s over 8 ms.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Ingress is charged, credit extended, and what is stored acknowledged in such steps.
+/// Ingress is charged, and credit extended, in steps of at most so much, and of what the ingress
+/// carries in so many parts of a second, a chunk at least: a larger step would be a burst. What is
+/// stored is acknowledged in steps of so much.
 const STEP_BYTES: u64 = 4 * CHUNK_BYTES as u64;
+const STEPS_A_SECOND: u64 = 128;
 
 /// Chunks are at most 64 KiB, or one record.
 const MESSAGE_MAX_BYTES: usize = 8 << 20;
@@ -89,7 +92,8 @@ struct Pull {
     bytes: u64,
     /// Stored since the source was last told.
     unacknowledged: u64,
-    bytes_remaining: u64,
+    /// As the source said last; none before its first word.
+    bytes_remaining: Option<u64>,
     /// The source's committed end when it last spoke.
     committed: u64,
     /// Up to here copies brought something, as far as is known.
@@ -110,7 +114,7 @@ pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<
         verify_from: 0,
         bytes: 0,
         unacknowledged: 0,
-        bytes_remaining: 0,
+        bytes_remaining: None,
         committed: 0,
         copied_to: 0,
     };
@@ -232,7 +236,7 @@ impl Pull {
             Err(failed) => return Err(failed),
         };
         // What is left is to compare it, and the migrator does not take that for a stall.
-        self.bytes_remaining = 0;
+        self.bytes_remaining = Some(0);
         self.note("running", String::new());
         self.verify(client).await?;
         Ok(ended)
@@ -280,8 +284,9 @@ impl Pull {
             metrics::grant_expired(expired);
             self.to.desk.expired(expired);
             if charging.is_none() && self.ledger.extendable() > 0 {
-                let bytes = self.ledger.extendable().min(STEP_BYTES);
                 let ingress = self.to.ingress.clone();
+                let step = (ingress.rate() / STEPS_A_SECOND).clamp(CHUNK_BYTES as u64, STEP_BYTES);
+                let bytes = self.ledger.extendable().min(step);
                 charging = Some(Box::pin(async move {
                     ingress.take(bytes).await;
                     bytes
@@ -329,7 +334,7 @@ impl Pull {
             return Err(Failed::Damaged(chunk.first_offset));
         }
         let bytes = chunk.frames.len() as u64;
-        self.bytes_remaining = chunk.bytes_remaining;
+        self.bytes_remaining = Some(chunk.bytes_remaining);
         self.committed = chunk.committed;
         if bytes > 0 {
             let Order { shard, generation, .. } = &self.order;
@@ -433,7 +438,8 @@ impl Pull {
             state: state.to_owned(),
             durable_offset: self.position.end_offset,
             bytes_verified: self.bytes,
-            bytes_remaining: self.bytes_remaining,
+            bytes_remaining: self.bytes_remaining.unwrap_or(0),
+            size_unknown: self.bytes_remaining.is_none(),
             credit_left: self.ledger.unused(),
             detail,
         }

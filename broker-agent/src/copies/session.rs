@@ -107,7 +107,12 @@ impl MigratorSession {
                     tracing::debug!(instance, reason, "session with the migrator ended");
                 }
             }
-            sleep(RETRY).await;
+            // Copies stand still without a migrator: the next one is asked as soon as it is known.
+            tokio::select! {
+                biased;
+                () = sleep(RETRY) => {}
+                Ok(()) = changes.changed() => {}
+            }
         }
     }
 

@@ -57,7 +57,8 @@ pub(crate) fn judge(status: &Status) -> Verdict {
 
 /// Retries of a whole client: a tenth of what succeeds, and a trickle. When they run out, retries
 /// into an overload wait for their turn and others as long as a retry may, so that a failing
-/// cluster is not stormed.
+/// cluster is not stormed. The others are not bounded: each call of a lost leader has to find the
+/// next one, and there are no more of them than calls under way.
 pub(crate) struct Budget {
     /// Retries left, below 0 when turns were given in advance, and since when.
     state: Mutex<(f64, Instant)>,

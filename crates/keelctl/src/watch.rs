@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::Failure;
 use crate::cli::Global;
-use crate::output::{Format, emit, print_text};
+use crate::output::{Format, emit, note, print_text};
 
 /// Once, or again and again.
 #[derive(Debug, Args)]
@@ -39,8 +39,21 @@ impl Watch {
     {
         // One for all rounds: what comes while the next answer is on its way is not lost.
         let mut ended = std::pin::pin!(tokio::signal::ctrl_c());
+        let mut answered = false;
         loop {
-            let document = ask().await?;
+            let document = match (ask().await, self.watch) {
+                // Who answered once is waited for; Ctrl-C ends that too.
+                (Err(Failure::Unreachable(why)), Some(seconds)) if answered => {
+                    note(&format!("{why}; asking again"));
+                    tokio::select! {
+                        biased;
+                        _ = &mut ended => return Ok(()),
+                        () = tokio::time::sleep(Duration::from_secs(seconds)) => continue,
+                    }
+                }
+                (document, _) => document?,
+            };
+            answered = true;
             let Some(seconds) = self.watch else {
                 return emit(global.output, &document, screen);
             };

@@ -254,8 +254,18 @@ fn settings(cluster: &Cluster) {
     );
     let misspelt = ["policy", "set", "restore_after=1"];
     cluster.refused(&misspelt, 2, "error: policy field 'restore_after': there is no such setting");
-    let capped = ["migrations", "set-limit", "b1", "1000000"];
+    let capped = ["migrations", "set-limit", "b1", "1MB/s"];
     assert_eq!(cluster.json(&capped, "")["bytes_per_second"], 1_000_000);
+    let word = ["migrations", "set-limit", "b1", "1MB"];
+    cluster.refused(&word, 2, "error: invalid value '1MB' for '<RATE>': expected whole bytes per");
+    let low = ["migrations", "set-limit", "b1", "1"];
+    cluster.refused(
+        &low,
+        2,
+        "error: cannot limit broker b1: bytes_per_second: 1 is too low: expected",
+    );
+    let absent = ["migrations", "pause", "--reason", "r", "--shard", "orders/999"];
+    cluster.refused(&absent, 2, "error: cannot pause copies: there is no shard stream/default/ord");
     wait_until("the cap is told", || {
         let limits = cluster.json(&["migrations", "limits"], "");
         let b1 = limits["limits"].as_array().and_then(|l| l.iter().find(|l| l["broker"] == "b1"));

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_throttle::{Law, LawName, Sample, State, TargetError};
+use evenkeel_throttle::{Concurrency, Crowd, Law, LawName, Sample, State, TargetError};
 
 use crate::clients::{Clients, Tally};
 use crate::latency::{Piece, p99};
-use crate::queue::{Queue, Served, limit};
+use crate::queue::{Queue, Served, service_ms};
 use crate::scenario::{Controls, LawChoice, Settings, Traffic};
 use crate::seed::Seed;
 use crate::upkeep::Upkeep;
@@ -16,8 +16,12 @@ use crate::upkeep::Upkeep;
 const USUAL_QUEUE_MIN: f64 = 16.0;
 const USUAL_QUEUE_S: f64 = 60.0;
 
-/// Requests are refused where their p99 would pass the target times this.
-const SHED_AT: f64 = 2.0;
+/// Requests that are taken in at once, at least and at most: an agent's own.
+const LEAST_AT_ONCE: u64 = 32;
+const MOST_AT_ONCE: u64 = 4096;
+
+/// Times in a step that the limit on them is looked at: an agent's window is 100 ms.
+pub(crate) const WINDOWS: usize = 2;
 
 /// See the module.
 pub(crate) struct Host {
@@ -35,6 +39,10 @@ pub(crate) struct Host {
     queue: Queue,
     clients: Clients,
     law: Option<Law>,
+    /// How many requests are taken in at once; none without shedding.
+    limit: Option<Concurrency>,
+    /// Requests refused in the second so far.
+    refused: f64,
     off_share: f64,
     usual_queue: Option<f64>,
     /// Maintenance bytes of the step and of the second so far.
@@ -56,6 +64,8 @@ impl Host {
             queue: Queue::default(),
             clients: Clients::default(),
             law: law(controls)?,
+            limit: limit(controls),
+            refused: 0.0,
             off_share: controls.off_share,
             usual_queue: None,
             maintained: (0.0, 0.0),
@@ -93,27 +103,46 @@ impl Host {
         let attempts = self.clients.attempts(traffic, demand, step_ms);
         let asked: f64 = attempts.iter().sum();
         let served = if self.up {
-            let offered = asked * 1000.0 / (traffic.capacity * step_ms);
             let left = self.speed - traffic.contention * busy;
-            let limit = settings.controls.shedding;
-            let limit = limit.then(|| limit_of(traffic, &settings.controls));
-            self.queue.step(traffic, step_ms, offered, left, limit)
+            self.serve(traffic, asked, left, step_ms)
         } else {
             // Nobody answers.
             let never = Piece { requests: 0.0, shift_ms: f64::MAX, mean_ms: 1.0 };
             Served { piece: never, refused: 0.0, dropped: 0.0 }
         };
-        if self.up {
-            let requests = asked * (1.0 - served.refused - served.dropped);
-            self.pieces.push_back(Piece { requests, ..served.piece });
-        }
         self.clients.answered(traffic, &settings.controls, &attempts, &served, step_ms)
+    }
+
+    /// Requests of one step, window by window, with so much of the capacity left for them.
+    fn serve(&mut self, traffic: &Traffic, asked: f64, left: f64, step_ms: f64) -> Served {
+        let (asked, window_ms) = (asked / WINDOWS as f64, step_ms / WINDOWS as f64);
+        let offered = asked * 1000.0 / (traffic.capacity * window_ms);
+        // Requests inside when one service time of work is.
+        let unit = traffic.capacity * service_ms(traffic) / 1000.0;
+        let mut all = Served::default();
+        for _ in 0..WINDOWS {
+            let most = self.limit.as_ref().map(|law| law.limit() as f64 / unit);
+            let served = self.queue.step(traffic, window_ms, offered, left, most);
+            let requests = asked * (1.0 - served.refused - served.dropped);
+            let piece = Piece { requests, ..served.piece };
+            self.refused += asked * served.refused;
+            if let Some(law) = &mut self.limit {
+                law.observe(Crowd {
+                    mean_ms: Some(piece.shift_ms + piece.mean_ms),
+                    answered: requests as u64,
+                    in_flight: self.queue.depth(traffic) as u64,
+                });
+            }
+            self.pieces.push_back(piece);
+            all.add(&Served { piece, ..served }, WINDOWS as f64);
+        }
+        all
     }
 
     /// Ends a second: the law and the ramp look at it. `copied` is over what was allowed.
     pub(crate) fn observe(&mut self, settings: &Settings, now_ms: f64, steps: usize, copied: f64) {
         let controls = &settings.controls;
-        let (first, kept) = (steps, steps * controls.window_s);
+        let (first, kept) = (steps * WINDOWS, steps * WINDOWS * controls.window_s);
         while self.pieces.len() > kept {
             self.pieces.pop_front();
         }
@@ -127,11 +156,13 @@ impl Host {
         let usual = self.usual_queue.unwrap_or(0.0).max(USUAL_QUEUE_MIN);
         let weight = 1.0 - (-1.0 / USUAL_QUEUE_S).exp();
         self.usual_queue = Some(self.usual_queue.map_or(depth, |u| u + weight * (depth - u)));
+        // Copies yield before requests are refused: a refusal says that they came too late.
+        let refuses = std::mem::take(&mut self.refused) >= 1.0;
         let sample = Sample {
             at_ms: now_ms as u64,
             p99_ms: seen,
             requests: requests as u64,
-            queue: Some(depth / usual),
+            queue: Some(if refuses { f64::INFINITY } else { depth / usual }),
             used: copied.min(1.0),
         };
         if let Some(law) = &mut self.law {
@@ -142,7 +173,7 @@ impl Host {
 
     /// Pieces of the last second.
     pub(crate) fn last_second(&self, steps: usize) -> impl Iterator<Item = &Piece> {
-        self.pieces.iter().rev().take(if self.up { steps } else { 0 })
+        self.pieces.iter().rev().take(if self.up { steps * WINDOWS } else { 0 })
     }
 
     /// The process ends; what it held in memory is gone.
@@ -163,6 +194,7 @@ impl Host {
         self.usual_queue = None;
         // The target was good for the first one.
         self.law = law(controls).ok().flatten();
+        self.limit = limit(controls);
     }
 }
 
@@ -175,6 +207,7 @@ fn law(controls: &Controls) -> Result<Option<Law>, TargetError> {
     Law::new(name, controls.target_ms).map(Some)
 }
 
-fn limit_of(traffic: &Traffic, controls: &Controls) -> f64 {
-    limit(traffic, SHED_AT * controls.target_ms)
+fn limit(controls: &Controls) -> Option<Concurrency> {
+    let calm_ms = controls.shed_latency_ms;
+    controls.shedding.then(|| Concurrency::new(LEAST_AT_ONCE, MOST_AT_ONCE, calm_ms))
 }

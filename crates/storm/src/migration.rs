@@ -256,6 +256,7 @@ impl Migration {
             bytes_remaining: size - pull.done,
             credit_left: pull.credit.iter().map(|(_, bytes)| bytes).sum(),
             detail: String::new(),
+            size_unknown: false,
         };
         let destination = pull.destination;
         if state == "failed" {

@@ -18,7 +18,7 @@ pub(crate) struct Queue {
 }
 
 /// What became of one step's attempts.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Served {
     /// The wait and service of those that were let in.
     pub(crate) piece: Piece,
@@ -26,6 +26,17 @@ pub(crate) struct Served {
     pub(crate) refused: f64,
     /// The part that found the queue full and was left without an answer.
     pub(crate) dropped: f64,
+}
+
+impl Served {
+    /// One of so many windows of equal length.
+    pub(crate) fn add(&mut self, window: &Self, windows: f64) {
+        self.piece.requests += window.piece.requests;
+        self.piece.shift_ms += window.piece.shift_ms / windows;
+        self.piece.mean_ms += window.piece.mean_ms / windows;
+        self.refused += window.refused / windows;
+        self.dropped += window.dropped / windows;
+    }
 }
 
 /// The mean service time of an idle node.
@@ -90,11 +101,6 @@ impl Queue {
 /// With a knee nothing waits below it, and the rest of the way to saturation is the whole way.
 fn waiting_part(utilisation: f64, knee: f64) -> f64 {
     if utilisation >= 1.0 { utilisation } else { ((utilisation - knee) / (1.0 - knee)).max(0.0) }
-}
-
-/// The longest queue that keeps the p99 at a multiple of its target.
-pub(crate) fn limit(traffic: &Traffic, p99_ms: f64) -> f64 {
-    (p99_ms / traffic.p99_idle_ms - 1.0).max(1.0)
 }
 
 #[cfg(test)]

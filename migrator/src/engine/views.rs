@@ -125,7 +125,7 @@ fn migration(copy: &Copy, now: Duration) -> Migration {
         source: copy.source.as_ref().map(ToString::to_string),
         destination: copy.job.destination.to_string(),
         state: copy.state.as_str().to_owned(),
-        bytes_done: copy.done,
+        bytes_done: copy.held(),
         bytes_total: copy.total(),
         bytes_per_second: copy.pace.rate() as u64,
         limited_by: copy.limited_by.clone(),

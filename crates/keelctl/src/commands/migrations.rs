@@ -2,6 +2,7 @@
 
 mod elected;
 mod pausing;
+mod rate;
 mod screen;
 
 use clap::Subcommand;
@@ -52,7 +53,8 @@ pub(crate) enum Verb {
     SetLimit {
         /// Its id.
         broker: String,
-        /// Bytes per second; 0 lifts the cap.
+        /// Bytes per second, or with a unit, such as 4MB/s; 0 lifts the cap.
+        #[arg(value_name = "RATE", value_parser = rate::parse)]
         bytes_per_second: u64,
         #[command(flatten)]
         at: Where,
@@ -97,12 +99,12 @@ pub(crate) async fn run(global: &Global, verb: Verb) -> Result<(), Failure> {
 
 /// All pages. Copies that end meanwhile may be missed; none is told twice.
 async fn list(global: &Global, at: &Where, class: Option<String>) -> Result<Value, Failure> {
-    let elected = Elected::find(global, at).await?;
+    let elected = Elected::new(global, at);
     let mut request = ListMigrationsRequest { class, ..Default::default() };
     let mut copies: Vec<Value> = Vec::new();
     loop {
         let page = elected
-            .call("list migrations", |mut c| {
+            .call("list migrations", true, |mut c| {
                 let request = request.clone();
                 async move { c.list_migrations(request).await }
             })
@@ -124,10 +126,10 @@ async fn list(global: &Global, at: &Where, class: Option<String>) -> Result<Valu
 }
 
 async fn show(global: &Global, at: &Where, shard: &ShardKey) -> Result<Value, Failure> {
-    let elected = Elected::find(global, at).await?;
+    let elected = Elected::new(global, at);
     let request = ShowMigrationRequest { shard: shard.to_string() };
     let answer = elected
-        .call(&format!("show the copy of {shard}"), |mut c| {
+        .call(&format!("show the copy of {shard}"), true, |mut c| {
             let request = request.clone();
             async move { c.show_migration(request).await }
         })
@@ -136,9 +138,9 @@ async fn show(global: &Global, at: &Where, shard: &ShardKey) -> Result<Value, Fa
 }
 
 async fn limits(global: &Global, at: &Where) -> Result<Value, Failure> {
-    let elected = Elected::find(global, at).await?;
+    let elected = Elected::new(global, at);
     let answer = elected
-        .call("list limits", |mut c| async move { c.list_limits(ListLimitsRequest {}).await })
+        .call("list limits", true, |mut c| async move { c.list_limits(ListLimitsRequest {}).await })
         .await?;
     let rows: Vec<Value> = answer.limits.iter().map(document::limit).collect();
     Ok(json!({ "limits": rows }))
@@ -150,10 +152,10 @@ async fn set_limit(
     broker: String,
     bytes_per_second: u64,
 ) -> Result<(), Failure> {
-    let elected = Elected::find(global, at).await?;
+    let elected = Elected::new(global, at);
     let request = SetLimitRequest { broker: broker.clone(), bytes_per_second };
     elected
-        .call(&format!("limit broker {broker}"), |mut c| {
+        .call(&format!("limit broker {broker}"), true, |mut c| {
             let request = request.clone();
             async move { c.set_limit(request).await }
         })

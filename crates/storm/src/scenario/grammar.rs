@@ -164,11 +164,16 @@ impl Reader {
             self.check(name, settings)?;
         }
         let nodes = self.variants.iter().map(|(_, s, _)| s.cluster.nodes).min().unwrap_or(0);
+        let run_ms = self.variants.iter().map(|(_, s, _)| s.run_ms).fold(f64::MAX, f64::min);
         let mut events = Vec::new();
         for (line, words) in &self.events {
             self.line = *line;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match read_event(&words, nodes) {
+                Ok(found) if found.first().is_some_and(|event| event.at_ms >= run_ms) => {
+                    let detail = "comes too late: expected a time before the run ends";
+                    return self.fail(&words.join(" "), detail);
+                }
                 Ok(found) => events.extend(found),
                 Err(detail) => return self.fail(&words.join(" "), detail),
             }
@@ -223,6 +228,7 @@ fn read_event(words: &[&str], nodes: usize) -> Result<Vec<Event>, String> {
     let at_ms = units::millis(at).map_err(|e| format!("'{at}' is not valid: expected {e}"))?;
     let node = |name: &str| {
         let number = name.strip_prefix('n').and_then(|n| n.parse::<usize>().ok());
+        let number = number.filter(|n| format!("n{n}") == name);
         let found = number.filter(|n| (1..=nodes).contains(n)).map(|n| n - 1);
         found.ok_or_else(|| format!("'{name}' is no node: expected n1 to n{nodes}"))
     };
@@ -262,11 +268,20 @@ fn read_event(words: &[&str], nodes: usize) -> Result<Vec<Event>, String> {
             Ok((0..=turns).map(turn).collect())
         }
         ["slow", name, by, rest @ ..] => {
-            let (node, by) = (node(name)?, factor(by)?);
-            Ok(span(What::Slow(node, by), end(rest)?, What::Slow(node, 1.0)))
+            let (node, part) = (node(name)?, factor(by)?);
+            if part <= 0.0 || part > 1.0 {
+                return Err(format!("'{by}' is no part of a speed: expected above x0, to x1"));
+            }
+            Ok(span(What::Slow(node, part), end(rest)?, What::Slow(node, 1.0)))
         }
         ["cut", a, b, rest @ ..] => {
             let (a, b) = (node(a)?, node(b)?);
+            if a == b {
+                let twice = format!("n{} is there twice", a + 1);
+                return Err(format!(
+                    "{twice}: expected two nodes that are cut off from each other"
+                ));
+            }
             Ok(span(What::Cut(a, b, true), end(rest)?, What::Cut(a, b, false)))
         }
         _ => Err(format!("expected {EVENTS}")),
@@ -308,6 +323,11 @@ mod tests {
             ("lose n2", "lose n11", "14: at 60s lose n11: 'n11' is no node: expected n1 to n10"),
             ("lose n2", "loose n2", "14: at 60s loose n2: expected lose NODE"),
             ("at 2m load", "at 2 load", "15: at 2 load x1.3 for 30s: '2' is not valid"),
+            ("lose n2", "lose n02", "14: at 60s lose n02: 'n02' is no node: expected n1 to n10"),
+            ("lose n2", "cut n4 n4", "14: at 60s cut n4 n4: n4 is there twice: expected two"),
+            ("lose n2", "slow n4 x0", "14: at 60s slow n4 x0: 'x0' is no part of a speed"),
+            ("lose n2", "slow n4 x2", "14: at 60s slow n4 x2: 'x2' is no part of a speed"),
+            ("at 60s", "at 5m", "14: at 5m lose n2: comes too late: expected a time before"),
             ("every 10s", "every 10ms", "16: at 90s flap x2 every 10ms for 20s: '10ms' is too"),
             ("[variant on]", "[variant off]", "19: [variant]: expected a name that no other"),
             ("per_node 4", "[events]", "20: [events]: expected before the first variant"),

@@ -63,6 +63,7 @@ keys! {
         "at_once" => controls.at_once = |t| whole(t, 0, 1_000_000);
         "per_node" => controls.per_node = |t| whole(t, 0, 1_000_000);
         "shedding" => controls.shedding = switch;
+        "shed_latency" => controls.shed_latency_ms = |t| time(t, 1.0, 60_000.0);
         "retry_after" => controls.retry_after_ms = |t| time(t, 0.0, 60_000.0);
         "retry_budget" => controls.retry_budget = |t| maybe(t, units::percent);
         "rebalance" => controls.rebalance = |t| word(t, &[

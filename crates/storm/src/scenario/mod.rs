@@ -159,6 +159,8 @@ pub(crate) struct Controls {
     pub(crate) per_node: usize,
     /// Refuse at once what would wait too long.
     pub(crate) shedding: bool,
+    /// A mean latency up to this refuses nothing.
+    pub(crate) shed_latency_ms: f64,
     /// The delay that a refusal asks for.
     pub(crate) retry_after_ms: f64,
     /// Retries over first attempts, at most; none is no budget.
@@ -186,6 +188,7 @@ impl Default for Controls {
             at_once: 1000,
             per_node: 2,
             shedding: true,
+            shed_latency_ms: 100.0,
             retry_after_ms: 1000.0,
             retry_budget: Some(0.1),
             rebalance: Signal::Counts,

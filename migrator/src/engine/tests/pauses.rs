@@ -52,7 +52,7 @@ fn a_pause_of_a_class_stops_its_grants_and_orders_and_keeps_what_is_there() {
     assert_eq!((Rig::granted(&lines, 0), running(&rig)), (0, vec![1, 2]));
     assert!(!lines.iter().any(|line| line.contains("cancel")), "{lines:?}");
     let copy = rig.copy(0);
-    assert_eq!((copy.state.as_str(), copy.bytes_done), ("held", 5_000));
+    assert_eq!((copy.state.as_str(), copy.bytes_done), ("held", Some(5_000)));
     assert_eq!(copy.limited_by, "ann paused it: rack work");
     assert_eq!((copy.eta, copy.stalled), (None, None));
     // For as long as it lasts nothing stalls and nothing fails.
@@ -65,7 +65,7 @@ fn a_pause_of_a_class_stops_its_grants_and_orders_and_keeps_what_is_there() {
     let lines = rig.round();
     assert!(Rig::granted(&lines, 0) > 0, "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("order stream/d/s/0")), "it has its order");
-    assert_eq!((rig.copy(0).state.as_str(), rig.copy(0).bytes_done), ("running", 5_000));
+    assert_eq!((rig.copy(0).state.as_str(), rig.copy(0).bytes_done), ("running", Some(5_000)));
     assert!(!rig.copy(0).reserved, "a pause of more than a minute is no wait");
 }
 

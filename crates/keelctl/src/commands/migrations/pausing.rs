@@ -55,7 +55,7 @@ pub(crate) struct Resume {
 }
 
 pub(super) async fn pause(global: &Global, options: Pause) -> Result<(), Failure> {
-    let elected = Elected::find(global, &options.at).await?;
+    let elected = Elected::new(global, &options.at);
     let request = PauseCopiesRequest {
         scopes: scopes(&options.class, &options.shard),
         all: options.all,
@@ -64,7 +64,7 @@ pub(super) async fn pause(global: &Global, options: Pause) -> Result<(), Failure
         for_ms: options.r#for,
     };
     let answer = elected
-        .call("pause copies", |mut c| {
+        .call("pause copies", true, |mut c| {
             let request = request.clone();
             async move { c.pause_copies(request).await }
         })
@@ -74,11 +74,11 @@ pub(super) async fn pause(global: &Global, options: Pause) -> Result<(), Failure
 }
 
 pub(super) async fn resume(global: &Global, options: Resume) -> Result<(), Failure> {
-    let elected = Elected::find(global, &options.at).await?;
+    let elected = Elected::new(global, &options.at);
     let request =
         ResumeCopiesRequest { scopes: scopes(&options.class, &options.shard), by: options.by };
     let answer = elected
-        .call("resume copies", |mut c| {
+        .call("resume copies", false, |mut c| {
             let request = request.clone();
             async move { c.resume_copies(request).await }
         })

@@ -2,18 +2,34 @@
 
 use serde_json::Value;
 
-use crate::output::{bytes, cell, table};
+use crate::output::{cell, table};
 
 fn rows(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Bytes in the decimal units that links, caps and the migrator's reasons are told in.
+fn decimal(bytes: f64) -> String {
+    let mut value = bytes;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if value.abs() < 1000.0 {
+            return if unit == "B" {
+                format!("{value:.0} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.1} TB")
+}
+
 fn amount(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".to_owned(), bytes)
+    value.as_f64().map_or_else(|| "-".to_owned(), decimal)
 }
 
 fn rate(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{}/s", bytes(rate)))
+    value.as_f64().map_or_else(|| "-".to_owned(), |rate| format!("{}/s", decimal(rate)))
 }
 
 /// Seconds for people.
@@ -57,9 +73,10 @@ pub(super) fn list(d: &Value) -> String {
                 cell(&c["class"]),
                 cell(&c["running"]),
                 cell(&c["queued"]),
-                match c["unknown_size"].as_u64() {
-                    Some(0) | None => amount(&c["bytes_left"]),
-                    Some(n) => format!("{} and {n} of unknown size", amount(&c["bytes_left"])),
+                match (c["unknown_size"].as_u64(), c["bytes_left"].as_u64()) {
+                    (Some(0) | None, _) => amount(&c["bytes_left"]),
+                    (Some(n), Some(0)) => format!("- ({n} of unknown size)"),
+                    (Some(n), _) => format!("{} and {n} of unknown size", amount(&c["bytes_left"])),
                 },
                 rate(&c["bytes_per_second"]),
                 eta(&c["eta"]),
@@ -245,19 +262,19 @@ mod tests {
         let document = json!({
             "pauses": [{ "scope": "class/drain", "by": "ann", "reason": "rack work", "at_ms": 1 }],
             "classes": [{
-                "class": "drain", "running": 1, "queued": 2, "bytes_left": 3145728,
-                "bytes_per_second": 1048576, "eta": { "least_seconds": 3, "most_seconds": 65 },
+                "class": "drain", "running": 1, "queued": 2, "bytes_left": 3000000,
+                "bytes_per_second": 1000000, "eta": { "least_seconds": 3, "most_seconds": 65 },
                 "unknown_size": 0
             }],
             "migrations": [
                 {
                     "shard": "stream/d/s/0", "class": "drain", "source": "b1", "destination": "b2",
-                    "state": "queued", "place": 4, "bytes_done": 0, "bytes_total": 1024,
+                    "state": "queued", "place": 4, "bytes_done": 0, "bytes_total": 1000,
                     "bytes_per_second": 0, "limited_by": "no free slot into b2"
                 },
                 {
                     "shard": "stream/d/s/1", "class": "drain", "source": null, "destination": "b2",
-                    "state": "failed", "place": 0, "bytes_done": 0, "bytes_total": 1024,
+                    "state": "failed", "place": 0, "bytes_done": null, "bytes_total": null,
                     "bytes_per_second": 0, "limited_by": "x", "stalled": "stalled: no byte"
                 },
             ],
@@ -266,12 +283,12 @@ mod tests {
 PAUSED BY OPERATORS
 class/drain by ann until it is resumed: rack work
 
-CLASS  RUNNING  QUEUED  LEFT     RATE       ENDS IN
-drain  1        2       3.0 MiB  1.0 MiB/s  3s to 1m05s
+CLASS  RUNNING  QUEUED  LEFT    RATE      ENDS IN
+drain  1        2       3.0 MB  1.0 MB/s  3s to 1m05s
 
-SHARD         CLASS  FROM  TO  STATE      DONE            RATE   ENDS IN  LIMITED BY
-stream/d/s/0  drain  b1    b2  queued #4  0 B of 1.0 KiB  0 B/s  -        no free slot into b2
-stream/d/s/1  drain  -     b2  failed     0 B of 1.0 KiB  0 B/s  -        stalled: no byte";
+SHARD         CLASS  FROM  TO  STATE      DONE           RATE   ENDS IN  LIMITED BY
+stream/d/s/0  drain  b1    b2  queued #4  0 B of 1.0 kB  0 B/s  -        no free slot into b2
+stream/d/s/1  drain  -     b2  failed     - of -         0 B/s  -        stalled: no byte";
         assert_eq!(list(&document), expected);
     }
 
@@ -296,7 +313,7 @@ stream/d/s/1  drain  -     b2  failed     0 B of 1.0 KiB  0 B/s  -        stalle
             "migration": {
                 "shard": "stream/d/s/0", "generation": 4, "class": "last_copy", "source": "b1",
                 "destination": "b2", "state": "running", "place": 0, "age_seconds": 61,
-                "bytes_done": 1024, "bytes_total": 2048, "bytes_per_second": 512,
+                "bytes_done": 1000, "bytes_total": 2000, "bytes_per_second": 512,
                 "eta": { "least_seconds": 2, "most_seconds": 2 }, "limited_by": "egress b1",
                 "failures": 0, "last_failure": "",
             },
@@ -318,7 +335,7 @@ from        b1: a caught-up follower; there is no other
 to          b2
 source      b1 4.0 MB/s, latency, p99 130.0 ms of 100, OUT OF CAPACITY
 destination not known
-bytes       1.0 KiB of 2.0 KiB at 512 B/s
+bytes       1.0 kB of 2.0 kB at 512 B/s
 ends in     2s
 limited by  egress b1
 

@@ -44,7 +44,7 @@ impl Watch {
             let document = match (ask().await, self.watch) {
                 // Who answered once is waited for; Ctrl-C ends that too.
                 (Err(Failure::Unreachable(why)), Some(seconds)) if answered => {
-                    note(&format!("{why}; asking again"));
+                    note(format!("{why}; asking again"));
                     tokio::select! {
                         biased;
                         _ = &mut ended => return Ok(()),

@@ -71,7 +71,7 @@ impl<'a> Elected<'a> {
                 return Err(Failure::Unreachable(what));
             }
             if !told && began.elapsed() >= SILENT {
-                crate::output::note(&format!("waiting for a migrator: {why}"));
+                crate::output::note(format!("waiting for a migrator: {why}"));
                 told = true;
             }
             sleep(PAUSE).await;

@@ -309,7 +309,11 @@ impl Pull {
                         let now = Instant::now();
                         self.ledger.grant(now, bytes, expires.saturating_duration_since(now));
                     }
-                    Some(Told::Class(class)) => self.presence.set_class(class),
+                    Some(Told::Class(class)) => {
+                        self.order.class = class;
+                        self.presence.set_class(class);
+                        ask(asks, Ask::Class(class.as_str().to_owned())).await?;
+                    }
                     None => return Err(Failed::Source("the copy was cancelled".into())),
                 },
                 bytes = charged(&mut charging) => {

@@ -68,6 +68,8 @@ impl CopySource {
 #[derive(Debug, Clone, Copy, Default)]
 struct Asking {
     credit: u64,
+    /// What the copy is for now, if that has changed.
+    class: Option<CopyClass>,
     ended: bool,
 }
 
@@ -81,6 +83,8 @@ struct Sending {
     start_generation: Generation,
     chunk_bytes: usize,
     asking: watch::Receiver<Asking>,
+    /// As the destination said since the copy was opened.
+    class: Option<CopyClass>,
     chunks: mpsc::Sender<Result<Chunk, Status>>,
 }
 
@@ -120,6 +124,10 @@ impl Sending {
             let asking = *self.asking.borrow_and_update();
             if asking.ended {
                 return Ok(None);
+            }
+            if let Some(class) = asking.class.filter(|_| self.class != asking.class) {
+                self.class = asking.class;
+                presence.set_class(class);
             }
             let committed = self.committed().await?;
             if self.position >= committed && self.start_generation == 0 {
@@ -208,12 +216,16 @@ async fn opening(requests: &mut Streaming<PullRequest>) -> Result<Open, Status> 
 /// is harmless.
 async fn read_credits(mut requests: Streaming<PullRequest>, asking: watch::Sender<Asking>) {
     while let Ok(Some(message)) = requests.message().await {
-        if let Some(Asked::Credit(credit)) = message.request {
+        if let Some(Asked::Credit(credit)) = &message.request {
             asking.send_if_modified(|asking| {
                 let rose = credit.cumulative_bytes > asking.credit;
                 asking.credit = asking.credit.max(credit.cumulative_bytes);
                 rose
             });
+        } else if let Some(Asked::Class(word)) = &message.request
+            && let Ok(class) = word.parse()
+        {
+            asking.send_modify(|asking| asking.class = Some(class));
         }
     }
     asking.send_modify(|asking| asking.ended = true);
@@ -247,6 +259,7 @@ impl ShardCopy for CopySource {
             start_generation: open.start_generation,
             chunk_bytes: wanted.clamp(CHUNK_MIN_BYTES, CHUNK_BYTES),
             asking,
+            class: None,
             chunks: chunks.clone(),
         };
         // A class that is not known may be any; maintenance can wait.

@@ -160,6 +160,27 @@ fn a_stage_fails_no_publish_whoever_hears_of_it_first() {
 }
 
 #[test]
+fn a_copy_cannot_touch_what_a_later_leader_counts_already() {
+    let mut net = Net::new(&["a", "b", "d"]);
+    let mut next = assignment(1, "a", &["b"]);
+    net.assign(&["b", "a"], &next);
+    net.propose("a", 1, "one");
+    (next.generation, next.successor) = (2, Some(id("d")));
+    net.assign(&["b", "d", "a"], &next);
+    net.pass(1000);
+    // `d` hears of the fence from its leader first.
+    (next.generation, next.state) = (3, ShardState::Draining);
+    net.assign(&["b", "a"], &next);
+    net.pass(1000);
+    assert!(net.report("a").drained, "it drained because `d` has everything");
+    let d = net.replicas.get_mut(&id("d")).unwrap();
+    assert_eq!((d.assignment().unwrap().generation, d.is_fed()), (2, true));
+    let end = d.position().end;
+    assert!(d.copy_truncate(5000, 1).is_err());
+    assert_eq!(d.position().end, end);
+}
+
+#[test]
 fn a_fenced_leader_takes_nothing_more_lets_land_and_reports_that_it_drained() {
     let mut net = Net::new(&["a", "b", "c", "d"]);
     let mut next = assignment(1, "a", &["b", "c"]);

@@ -193,7 +193,7 @@ pub(super) fn unopened(shard: &Shard) -> ShardError {
 
 fn takes_copy(replica: &Replica) -> Result<(), ShardError> {
     let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
-    if learns && replica.is_level() { Err(ShardError::TakesNoCopy) } else { Ok(()) }
+    if learns && replica.is_fed() { Err(ShardError::TakesNoCopy) } else { Ok(()) }
 }
 
 fn copy_error(refusal: CopyRefusal) -> ShardError {

@@ -294,7 +294,7 @@ impl Replica {
             return Err(CopyRefusal::Halted(detail.clone()));
         }
         let is_learner = matches!(self.role(), Some(Role::Successor | Role::Joining));
-        if !is_learner || self.is_level() || self.leads() {
+        if !is_learner || self.is_fed() || self.leads() {
             return Err(CopyRefusal::NoLearner);
         }
         Ok(())

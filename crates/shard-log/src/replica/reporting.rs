@@ -44,6 +44,12 @@ impl Replica {
         self.memo.level_at != 0 && self.memo.level_at == self.generation()
     }
 
+    /// Whether a leader said so, of the held generation or of a later one that this replica has not
+    /// heard of otherwise: from then on what is here counts, and a copy has no business with it.
+    pub fn is_fed(&self) -> bool {
+        self.memo.level_at != 0 && self.memo.level_at >= self.generation()
+    }
+
     /// What this replica reports that it is doing.
     fn phase_as(&self, role: Role) -> Phase {
         if self.halted.is_some() {

@@ -117,7 +117,9 @@ impl Cluster {
 
     fn own_flags(&self, name: &str) -> (&'static str, Vec<String>) {
         if name.starts_with("lm") {
-            return ("load-manager", vec![format!("--session-ttl-ms={LEASE_TTL_MS}")]);
+            let ttl = format!("--session-ttl-ms={LEASE_TTL_MS}");
+            // All brokers are on one disk, however full it is.
+            return ("load-manager", vec![ttl, "--set=policy.disk_full_percent=0".to_owned()]);
         }
         if name.starts_with("mig") {
             return ("migrator", vec![format!("--session-ttl-ms={LEASE_TTL_MS}")]);

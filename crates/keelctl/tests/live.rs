@@ -57,6 +57,8 @@ impl Cluster {
             &admin,
             "--set=policy.settle_ms=500",
             "--set=policy.reconcile_interval_ms=200",
+            // However full the machine's disk is.
+            "--set=policy.disk_full_percent=0",
         ];
         children.push(serve("load-manager", &flags, &log("load-manager")));
         let listen = free_address();

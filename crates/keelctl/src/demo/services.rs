@@ -69,6 +69,8 @@ impl Services {
             "moves_max_concurrent": 4,
             // Two of few brokers may be gone at once here, and that is meant.
             "mass_loss_percent": 60,
+            // All brokers are on one disk: none is better off than another.
+            "disk_full_percent": 0,
         })
     }
 

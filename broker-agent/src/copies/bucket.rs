@@ -44,6 +44,8 @@ impl LastSecond {
             self.allowed -= allowed;
         }
         let allowed = (bytes_per_second as f64 * SLOT.as_secs_f64()).ceil() as u64;
+        // All slots together are a number too, whatever the rate.
+        let allowed = allowed.min(u64::MAX / (2 * SLOTS as u64));
         self.slots.push_back((0, allowed));
         self.allowed += allowed;
         self.until += SLOT;
@@ -168,6 +170,19 @@ mod tests {
         let took = start.elapsed().as_secs_f64();
         assert!((took - ideal).abs() < 0.02 * ideal, "{took} s, not {ideal} s");
         assert_eq!(bucket.taken(), 100 * 65_536);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_rate_is_too_high_or_too_low() {
+        for rate in [0, 1, u64::MAX] {
+            let bucket = Bucket::new(rate);
+            bucket.take(1 << 20).await;
+            bucket.set_rate(u64::MAX - rate);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            bucket.set_rate(u64::MAX);
+            bucket.take(1 << 20).await;
+            assert_eq!(bucket.taken(), 2 << 20);
+        }
     }
 
     #[tokio::test(start_paused = true)]

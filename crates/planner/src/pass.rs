@@ -109,7 +109,7 @@ impl<'a> Pass<'a> {
     /// Whether an operator's pause would hold a copy, and says so.
     pub(crate) fn is_copy_paused(&mut self, shard: Ord32, copy: pauses::Copy) -> bool {
         let Some(pause) = pauses::holds(&self.world, shard, copy) else { return false };
-        let detail = pauses::words(pause, self.world.now);
+        let detail = pauses::words(pause);
         self.wait(shard, WaitingOn::CopyPaused, detail);
         true
     }

@@ -5,7 +5,6 @@
 
 use evenkeel_model::{CopyClass, CopyPauseRecord, Millis, MoveReason, ShardState};
 
-use crate::explain::span;
 use crate::world::{NONE, Ord32, World};
 
 /// A copy as far as its class depends on it.
@@ -88,14 +87,10 @@ pub(crate) fn counts_from(world: &World<'_>, shard: Ord32, started: Millis) -> M
     ended.max().map_or(started, |end| started.max(end))
 }
 
-/// Who paused what, why, and until when.
-pub(crate) fn words(pause: &CopyPauseRecord, now: Millis) -> String {
-    let CopyPauseRecord { scope, by, reason, at_ms, until_ms, .. } = pause;
+/// Who paused what, why, and what ends it. Times are left out: they would make news of every pass.
+pub(crate) fn words(pause: &CopyPauseRecord) -> String {
+    let CopyPauseRecord { scope, by, reason, until_ms, .. } = pause;
     let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
-    let since = span(now.saturating_sub(*at_ms));
-    let until = match until_ms {
-        Some(until) => format!("for {} more", span(until.saturating_sub(now))),
-        None => "until it is resumed".to_owned(),
-    };
-    format!("{by} paused copies of {scope} {since} ago{reason}, {until}")
+    let until = if until_ms.is_some() { "for a time" } else { "until it is resumed" };
+    format!("{by} paused copies of {scope}{reason} {until}")
 }

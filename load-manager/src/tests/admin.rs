@@ -248,6 +248,20 @@ async fn a_pause_holds_drains_until_it_is_lifted() {
     assert_eq!(report.written, [("stream/d/s/0".parse().unwrap(), Step::Stage)]);
     let now = progress.next().await.unwrap().unwrap();
     assert_eq!((now.leaders_left, now.shards[0].blocker.as_str()), (1, "copy_behind"));
+
+    let hold = json!({ "scope": "class/drain", "by": "ann", "reason": "rack", "at_ms": 1 });
+    harness.put("/cluster/copy_pauses/class/drain", hold).await;
+    let now = progress.next().await.unwrap().unwrap();
+    assert_eq!(now.shards[0].blocker, "copy_paused");
+    let whose = "; ann paused copies of class/drain (rack) until it is resumed";
+    assert!(now.shards[0].detail.ends_with(whose), "{}", now.shards[0].detail);
+    let at_ms = harness.cluster.clock.now_ms();
+    let load = json!({ "reported_at_ms": at_ms, "incarnation": 1, "disk_used_percent": 95.5 });
+    harness.put("/cluster/load/b2", load).await;
+    let status = admin.status(Request::new(StatusRequest {})).await.unwrap().into_inner();
+    let said = |name: &str| status.checks.iter().find(|c| c.name == name).map(|c| &c.summary);
+    let full = "broker b2 has a full disk (95.5 % used, the mark is 95 %): it gets no copies";
+    assert_eq!(said("DISK_FULL").map(String::as_str), Some(full), "{:?}", status.checks);
 }
 
 #[tokio::test]

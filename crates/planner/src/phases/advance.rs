@@ -236,10 +236,9 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
 
 /// Says why a copy under way is not done: an operator holds it, or it is behind.
 fn wait_for_copy(pass: &mut Pass<'_>, shard: Ord32, behind: String) {
-    let now = pass.world.now;
     match pauses::held(&pass.world, shard) {
         Some(pause) => {
-            let detail = format!("{behind}; {}", pauses::words(pause, now));
+            let detail = format!("{behind}; {}", pauses::words(pause));
             pass.wait(shard, WaitingOn::CopyPaused, detail);
         }
         None => pass.wait(shard, WaitingOn::CopyBehind, behind),

@@ -71,7 +71,7 @@ fn paused(world: &World<'_>) -> Option<(WaitingOn, String)> {
     let class = PauseScope::Class(CopyClass::Balance);
     let on = |p: &&CopyPauseRecord| p.scope == class && p.at_ms <= world.now && p.is_on(world.now);
     let pause = world.snapshot.copy_pauses.iter().find(on)?;
-    Some((WaitingOn::CopyPaused, pauses::words(pause, world.now)))
+    Some((WaitingOn::CopyPaused, pauses::words(pause)))
 }
 
 /// Whether a shard may be moved to even something out: it is served by a live broker, nothing is

@@ -244,6 +244,23 @@ fn no_crash_at_any_point_leaves_an_index_that_lies() {
     }
 }
 
+/// What was met before makes an open believe no index; a later one may again.
+#[test]
+fn an_index_that_was_not_believed_goes_before_its_segment_changes() {
+    let memory = MemoryStorage::new();
+    let mut log = open(&memory);
+    fill(&mut log, 34, 1).unwrap();
+    index(&mut log, usize::MAX).unwrap();
+    drop(log);
+    memory.replace("damaged.txt", b"damage was met").unwrap();
+    let mut log = open(&memory);
+    log.truncate_from(5).unwrap();
+    fill(&mut log, 40, 2).unwrap();
+    drop(log);
+    let (indexed, scanned) = open_both(&memory);
+    assert_eq!(everything(&indexed), everything(&scanned));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Append(u64),

@@ -351,6 +351,25 @@ fn a_full_disk_refuses_and_passes() {
 }
 
 #[test]
+fn without_room_for_a_new_start_everything_else_goes_on() {
+    let mut net = Net::new(&["a"]);
+    net.assign(&["a"], &assignment(1, "a", &[]));
+    net.propose("a", 1, "first");
+    // Enough for the record that asks for it and for one more.
+    net.disks[&id("a")].set_room(Some(65 + 59));
+    net.handle(&id("a"), Event::GiveUpBefore { offset: 1, timestamp_ms: 0 });
+    net.propose("a", 2, "x");
+    net.pass(2000);
+    assert_eq!(net.committed, [(1, vec![1]), (2, vec![3])]);
+    assert_eq!(net.replicas[&id("a")].log().start(), 0);
+    let told = net.notes.iter().filter(|note| note.contains("start cannot move yet"));
+    assert_eq!(told.count(), 1, "{:?}", net.notes);
+    net.disks[&id("a")].set_room(None);
+    net.pass(2000);
+    assert_eq!(net.replicas[&id("a")].log().start(), 1);
+}
+
+#[test]
 fn a_follower_far_behind_is_not_caught_up_until_it_is_level_again() {
     let mut net = Net::new(&["a", "b", "c"]);
     net.assign(&["b", "c", "a"], &assignment(1, "a", &["b", "c"]));

@@ -33,6 +33,12 @@ pub enum LogError {
         /// The cause.
         source: io::Error,
     },
+    /// A committed record that another log has otherwise. Nothing was changed.
+    #[error("the log differs from its leader's at offset {offset}, which is committed; nothing was removed")]
+    Differs {
+        /// Offset of the first such record.
+        offset: u64,
+    },
     /// A record that was given up.
     #[error("record {offset} was given up: the log begins at {start}")]
     BeforeStart {

@@ -256,7 +256,8 @@ impl Log {
     /// records from `offset` on, and the one that is to be written to again.
     fn drop_indexes_from(&mut self, offset: u64) -> Result<(), LogError> {
         let last_kept = self.segments.iter().rposition(|s| s.base < offset).unwrap_or(0);
-        for segment in self.segments[last_kept..].iter_mut().rev().filter(|s| s.is_indexed) {
+        // Also one that is not believed, or could not be read: it may be when it is wrong.
+        for segment in self.segments[last_kept..].iter_mut().rev() {
             let name = index::name_of(segment.base);
             match self.storage.remove(&name) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -95,9 +95,9 @@ pub(super) fn open(
     if segments.is_empty() {
         segments.push(Segment::create(storage.as_ref(), start.offset)?);
     }
-    start::clip(&mut terms, start);
     moves.retain(|(_, to)| *to > start.offset);
     let end = segments.last().map_or(0, |s| s.end);
+    start::clip(&mut terms, start, end);
     // What is there now has survived; it is made durable before anything is built upon it.
     if let Some(last) = segments.last() {
         last.file.sync().map_err(LogError::io("sync", storage.describe(&last.name)))?;

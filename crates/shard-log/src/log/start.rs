@@ -120,7 +120,8 @@ impl Log {
 
     fn begin_at(&mut self, start: LogStart) {
         self.start = start;
-        clip(&mut self.terms, start);
+        let end = self.end();
+        clip(&mut self.terms, start, end);
         let before = self.segments.partition_point(|s| s.end <= start.offset);
         self.remove_first(before.min(self.segments.len() - 1));
     }
@@ -135,9 +136,13 @@ impl Log {
     /// be before the start.
     pub fn restart_at(&mut self, position: Position) -> Result<(), LogError> {
         let start = LogStart { offset: position.end, term: position.term };
-        // Nothing at or behind the new start may be taken for what comes there.
+        // Nothing at or behind the new start may be taken for what comes there, nor come back once
+        // the start is on the disk.
         if self.end() > start.offset {
             self.truncate_from(start.offset)?;
+            let cut = self.last_segment();
+            let describe = self.storage.describe(&cut.name);
+            cut.file.sync().map_err(LogError::io("sync", describe))?;
         }
         start.save(&self.storage)?;
         if self.last_segment().base < start.offset {
@@ -147,7 +152,7 @@ impl Log {
         }
         self.start = start;
         self.terms.clear();
-        clip(&mut self.terms, start);
+        clip(&mut self.terms, start, start.offset);
         self.moves.clear();
         self.producers = crate::producers::ProducerTable::default();
         self.tail.clear();
@@ -202,9 +207,16 @@ impl From<Segment> for RemovedSegment {
     }
 }
 
-/// Forgets the terms of what is before the start, except the record right before it.
-pub(super) fn clip(terms: &mut Vec<(u64, Term)>, start: LogStart) {
+/// Forgets the terms of what is before the start, except the record right before it. The log ends
+/// at `end`.
+pub(super) fn clip(terms: &mut Vec<(u64, Term)>, start: LogStart, end: u64) {
     let Some(before) = start.offset.checked_sub(1) else { return };
-    terms.retain(|(first, _)| *first > before);
+    let across = terms.partition_point(|(first, _)| *first <= start.offset);
+    let at_start = across.checked_sub(1).map(|i| terms[i].1).filter(|_| end > start.offset);
+    terms.drain(..across);
+    // The record before may be another log's than the run that it interrupts.
+    if let Some(term) = at_start.filter(|term| *term != start.term) {
+        terms.insert(0, (start.offset, term));
+    }
     terms.insert(0, (before, start.term));
 }

@@ -164,10 +164,7 @@ impl Replica {
         let Some(first) = new.first() else { return Ok(()) };
         if first.offset < self.log.end() {
             if first.offset < self.committed {
-                let at = first.offset;
-                let detail = format!("the leader's log differs at offset {at}, which is committed");
-                let file = self.storage.describe("");
-                return Err(LogError::Corrupt { file, byte: 0, detail });
+                return Err(LogError::Differs { offset: first.offset });
             }
             self.refuse_acks("the records gave way to a newer term's");
             self.log.truncate_from(first.offset)?;

@@ -117,6 +117,8 @@ pub struct Replica {
     /// An assignment that could not be stored, and when to try again what found no room.
     unsaved: Option<Assignment>,
     retry_at: Option<u64>,
+    /// When the log's start is moved again, after there was no room for it.
+    start_retry_at: Option<u64>,
     syncing: bool,
     next_id: u64,
     reported: Option<(ShardReport, u64)>,
@@ -150,6 +152,7 @@ impl Replica {
             acks: Vec::new(),
             unsaved: None,
             retry_at: None,
+            start_retry_at: None,
             syncing: false,
             next_id: 1,
             reported: None,
@@ -246,7 +249,8 @@ impl Replica {
             Stance::Opening(opening) => opening.wake_at(self.config.answer_timeout_ms),
             Stance::Leading(_) => self.leading_wake_at(),
         };
-        let wake = [work, self.progress_due_at(), self.retry_at].into_iter().flatten().min();
+        let waits = [work, self.progress_due_at(), self.retry_at, self.start_retry_at];
+        let wake = waits.into_iter().flatten().min();
         // Never in the past, so that a driver cannot spin.
         wake.map(|at| at.max(self.now + 1))
     }

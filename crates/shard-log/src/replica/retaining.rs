@@ -6,7 +6,7 @@
 
 use evenkeel_model::BrokerId;
 
-use super::{Replica, Stance};
+use super::{NO_ROOM_RETRY_MS, Replica, Stance};
 use crate::log::{LogError, start_payload};
 use crate::message::{Action, Append};
 use crate::record::{Position, Record, RecordKind};
@@ -34,10 +34,23 @@ impl Replica {
         self.log.append(std::slice::from_ref(&record))
     }
 
-    /// Begins where committed records say.
+    /// Begins where committed records say. Without room for that everything else goes on.
     pub(super) fn follow_start(&mut self) -> Result<(), LogError> {
+        if self.start_retry_at.is_some_and(|at| self.now < at) {
+            return Ok(());
+        }
         let before = self.log.start();
-        self.log.follow_start(self.committed)?;
+        match self.log.follow_start(self.committed) {
+            Err(e) if e.is_passing() => {
+                if self.start_retry_at.is_none() {
+                    self.actions.push(Action::Note(format!("the log's start cannot move yet: {e}")));
+                }
+                self.start_retry_at = Some(self.now + NO_ROOM_RETRY_MS);
+                return Ok(());
+            }
+            followed => followed?,
+        }
+        self.start_retry_at = None;
         let start = self.log.start();
         if start > before {
             let note = format!("the log begins at {start} from here on");
@@ -67,9 +80,7 @@ impl Replica {
     pub(super) fn restart_log(&mut self, position: Position) -> Result<(), LogError> {
         let at = position.end;
         if at < self.log.start() || at < self.committed {
-            let file = self.storage.describe("");
-            let detail = format!("another log differs before offset {at}, which is committed");
-            return Err(LogError::Corrupt { file, byte: 0, detail });
+            return Err(LogError::Differs { offset: at.saturating_sub(1) });
         }
         self.refuse_acks("the log begins anew");
         let end = self.log.end();

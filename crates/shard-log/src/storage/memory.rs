@@ -42,6 +42,16 @@ impl Limits {
             }
         }
     }
+
+    /// How many of so many bytes there is room for.
+    fn fit(&self, bytes: usize) -> usize {
+        lock(&self.room).map_or(bytes, |left| bytes.min(left as usize))
+    }
+
+    fn fill(&self, bytes: usize) {
+        let mut room = lock(&self.room);
+        *room = room.map(|left| left.saturating_sub(bytes as u64));
+    }
 }
 
 #[derive(Default)]
@@ -177,6 +187,10 @@ impl Storage for MemoryStorage {
 
     fn prepare(&self, name: &str, content: &[u8]) -> io::Result<()> {
         self.limits.change()?;
+        if self.limits.fit(content.len()) < content.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.limits.fill(content.len());
         let content =
             Content { bytes: content.to_vec(), synced: content.len(), ..Content::default() };
         let content = Mutex::new(content);
@@ -233,12 +247,8 @@ impl StoredFile for MemoryFile {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.limits.change()?;
-        let mut room = lock(&self.limits.room);
-        let fits = match *room {
-            None => bytes.len(),
-            Some(left) => bytes.len().min(left as usize),
-        };
-        *room = room.map(|left| left - fits as u64);
+        let fits = self.limits.fit(bytes.len());
+        self.limits.fill(fits);
         let mut content = lock(&self.content);
         let (at, written) = (at as usize, &bytes[..fits]);
         content.save(at, at + written.len());

@@ -1,9 +1,9 @@
 //! Holds the machine's clock still for a thread that simulates.
 //!
-//! A simulation runs on virtual time, but libraries below it ask the machine: the HTTP/2 one forgets
-//! a cancelled call a second after it, and answers what still comes for it otherwise than before. How
-//! many virtual seconds fit into that second depends on how busy the machine is, so without this the
-//! same seed may write other bytes.
+//! A simulation runs on virtual time, but libraries below it ask the machine: the HTTP/2 one
+//! forgets a cancelled call a second after it, and answers what still comes for it otherwise than
+//! before. How many virtual seconds fit into that second depends on how busy the machine is, so
+//! without this the same seed may write other bytes.
 //!
 //! On Linux this crate *is* the `clock_gettime` of whatever program links it: for tests and
 //! simulations alone. Elsewhere it changes nothing.

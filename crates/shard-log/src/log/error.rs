@@ -34,7 +34,10 @@ pub enum LogError {
         source: io::Error,
     },
     /// A committed record that another log has otherwise. Nothing was changed.
-    #[error("the log differs from its leader's at offset {offset}, which is committed; nothing was removed")]
+    #[error(
+        "the log differs from its leader's at offset {offset}, which is committed; nothing was \
+         removed"
+    )]
     Differs {
         /// Offset of the first such record.
         offset: u64,

@@ -1,7 +1,8 @@
 //! The append-only log of one shard: checksummed records in segment files.
 //!
-//! **Invariants:** offsets are consecutive from the start; terms never fall; a record, once synced, is lost
-//! only by [`Log::truncate_from`] or before the start; an append is there wholly or not at all.
+//! **Invariants:** offsets are consecutive from the start; terms never fall; a record, once synced,
+//! is lost only by [`Log::truncate_from`] or before the start; an append is there wholly or not at
+//! all.
 
 mod damage;
 mod error;

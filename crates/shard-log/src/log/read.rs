@@ -36,8 +36,8 @@ impl Log {
         parts.sum()
     }
 
-    /// Reads consecutive records from `from`, which must not be before the start; none if it is at or
-    /// past the end.
+    /// Reads consecutive records from `from`, which must not be before the start; none if it is at
+    /// or past the end.
     pub fn read(&self, from: u64, limit: ReadLimit) -> Result<Vec<Record>, LogError> {
         if from < self.start() {
             return Err(LogError::BeforeStart { offset: from, start: self.start() });

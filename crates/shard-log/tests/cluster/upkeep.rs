@@ -44,8 +44,8 @@ impl Cluster {
         self.handle(&broker, Event::GiveUpBefore { offset, timestamp_ms })
     }
 
-    /// Whether the record at `offset` was given up before the one at `later` was written: a repeated
-    /// record is known only while the first one is kept.
+    /// Whether the record at `offset` was given up before the one at `later` was written: a
+    /// repeated record is known only while the first one is kept.
     pub(super) fn was_given_up(&self, offset: u64, later: u64) -> bool {
         let before = self.canon.iter().take_while(|record| record.offset < later);
         before.filter(|record| record.kind == RecordKind::LogStart).any(|record| {

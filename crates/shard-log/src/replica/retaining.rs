@@ -43,7 +43,8 @@ impl Replica {
         match self.log.follow_start(self.committed) {
             Err(e) if e.is_passing() => {
                 if self.start_retry_at.is_none() {
-                    self.actions.push(Action::Note(format!("the log's start cannot move yet: {e}")));
+                    self.actions
+                        .push(Action::Note(format!("the log's start cannot move yet: {e}")));
                 }
                 self.start_retry_at = Some(self.now + NO_ROOM_RETRY_MS);
                 return Ok(());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_broker_agent::config::LogConfig;
 use evenkeel_broker_agent::host::builtin::{self, disks::MemoryDisks};
 use evenkeel_coordination::{Endpoint, Store, StoreConfig};
 use evenkeel_embedded_etcd::EmbeddedEtcd;
@@ -139,6 +140,8 @@ impl Fleet {
             zone: Some(format!("z{}", number % self.scenario.zones + 1)),
             lease_ttl_ms: u64::try_from(self.scenario.broker_ttl.as_millis())?,
             measure_machine: false,
+            // So little is written that a usual segment would never be closed.
+            log: LogConfig { segment_bytes: 2 << 10, ..LogConfig::default() },
             weight: Some(1.0),
             ..Default::default()
         };

@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use evenkeel_model::{Assignment, BrokerId, HistoryEntry, MarkerReason, MoveReason, ShardKey};
+use evenkeel_model::{
+    Assignment, BrokerId, CopyPauseRecord, HistoryEntry, MarkerReason, MoveReason, ShardKey,
+};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// The one guarded write that a decision makes.
@@ -216,6 +218,19 @@ pub struct Waiting {
     pub on: WaitingOn,
     /// The same as a sentence with names and numbers.
     pub detail: String,
+    /// The operator's pause that holds the copy, if one does.
+    pub pause: Option<CopyPauseRecord>,
+}
+
+impl Waiting {
+    pub(crate) fn new(on: WaitingOn, detail: String) -> Self {
+        Self { on, detail, pause: None }
+    }
+
+    /// A copy that a pause holds.
+    pub(crate) fn for_pause(pause: &CopyPauseRecord, detail: String) -> Self {
+        Self { pause: Some(pause.clone()), ..Self::new(WaitingOn::CopyPaused, detail) }
+    }
 }
 
 /// Why not at all.

@@ -24,6 +24,11 @@ pub(crate) fn used(view: &BrokerView, now: i64, policy: &Policy) -> Option<f64> 
     report.disk_used_percent.filter(|used| fresh && used.is_finite())
 }
 
+/// Used part of a broker's disk, percent, if that makes it full: it is given no copies.
+pub fn full_disk(view: &BrokerView, now: i64, policy: &Policy) -> Option<f64> {
+    used(view, now, policy).filter(|_| disk(view, now, policy) == Disk::Full)
+}
+
 pub(crate) fn disk(view: &BrokerView, now: i64, policy: &Policy) -> Disk {
     let mark = policy.disk_full_percent;
     match used(view, now, policy).filter(|_| mark > 0.0) {

@@ -11,6 +11,7 @@ mod disk;
 mod even_load;
 mod explain;
 mod facts;
+mod given_up;
 pub mod globs;
 mod intern;
 mod loss;
@@ -42,6 +43,7 @@ pub use check::{Violation, check};
 pub use decision::{
     Decision, Reason, Refusal, RefusedBecause, ShardDecision, Step, Waiting, WaitingOn, Write,
 };
+pub use disk::full_disk;
 pub use even_load::{LoadAim, LoadMove, LoadPlan, apply_load_plan, even_load};
 pub use explain::{
     BrokerExplanation, Candidate, Explanation, NamingDecision, NamingShard, RoleCounts, explain,

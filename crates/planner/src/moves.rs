@@ -2,15 +2,16 @@
 
 use std::cmp::Reverse;
 
-use evenkeel_model::{Millis, Move, MoveOutcome, MoveReason, ShardState};
+use evenkeel_model::{Move, MoveReason, ShardState};
 
 use crate::decision::{Reason, Step, WaitingOn};
 use crate::disk::Disk;
+use crate::given_up::given_up_lately;
 use crate::pass::{Draft, Pass, started};
 use crate::phases::advance::is_close;
 use crate::phases::failover::caught_up_followers;
 use crate::slots::{Flight, Pool};
-use crate::world::{Ord32, Shape, Standing, World};
+use crate::world::{Ord32, Shape, Standing};
 use crate::zones::{span, span_after_move};
 
 /// What moving a leader to some broker takes.
@@ -142,25 +143,9 @@ pub(crate) fn can_copy(pass: &Pass<'_>, shard: Ord32) -> bool {
     targets.iter().any(|b| may_hold(pass, shard, *b))
 }
 
-/// For so long after a copy was given up its destination comes after the others.
-const AVOIDED_MS: Millis = 600_000;
-
-/// Brokers to which a copy of the shard was given up lately.
-pub(crate) fn failed_lately(world: &World<'_>, shard: Ord32) -> Vec<Ord32> {
-    let history = world.snapshot.history.iter().rev();
-    let recent = history.take_while(|h| world.now.saturating_sub(h.at_ms) <= AVOIDED_MS);
-    let mut given_up = recent.filter(|h| h.outcome == MoveOutcome::GivenUp).peekable();
-    if given_up.peek().is_none() {
-        return Vec::new();
-    }
-    let key = world.key(shard);
-    let of_shard = given_up.filter(|h| h.shard == key);
-    of_shard.filter_map(|h| world.broker_named(h.to.as_ref()?)).collect()
-}
-
 /// Where a copy of the shard may go in place of `leaving` (or beside the set), the limit on copies
-/// per broker kept: first where none was given up lately, then most zones, then where the disk has room, then fewest copies under way, then fewest roles, then the
-/// rendezvous score.
+/// per broker kept: first where none was given up lately, then most zones, then where the disk has
+/// room, then fewest copies under way, then fewest roles, then the rendezvous score.
 pub(crate) fn copy_target(pass: &Pass<'_>, shard: Ord32, leaving: Ord32) -> Option<Ord32> {
     let world = &pass.world;
     if !pass.slots.broker_has_room(world, world.shard(shard).leader) {
@@ -172,7 +157,7 @@ pub(crate) fn copy_target(pass: &Pass<'_>, shard: Ord32, leaving: Ord32) -> Opti
     let targets = world.group_of(shard).targets.iter().copied();
     let legal =
         targets.filter(|b| may_hold(pass, shard, *b) && pass.slots.broker_has_room(world, *b));
-    let failed = failed_lately(world, shard);
+    let failed = given_up_lately(world, shard);
     legal.min_by_key(|b| {
         let zones = span(world, kept.iter().copied().chain([*b]));
         let roles = pass.tally.held[*b as usize];

@@ -301,8 +301,8 @@ pub struct ForcedPromotion {
     pub records_at_risk: Option<u64>,
 }
 
-/// Makes `replica` the leader of a shard whose leader is lost or has halted, caught up or not. Acknowledged records
-/// that the replica does not hold are lost for good.
+/// Makes `replica` the leader of a shard whose leader is lost or has halted, caught up or not.
+/// Acknowledged records that the replica does not hold are lost for good.
 pub fn force_promote(
     snapshot: &Snapshot,
     shard: &ShardKey,

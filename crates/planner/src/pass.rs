@@ -102,15 +102,18 @@ impl<'a> Pass<'a> {
 
     /// Says that a shard waits. What an earlier phase said stands.
     pub(crate) fn wait(&mut self, shard: Ord32, on: WaitingOn, detail: String) {
-        let waiting = Decision::Wait(Waiting { on, detail });
-        self.decisions.entry(shard).or_insert(waiting);
+        self.wait_as(shard, Waiting::new(on, detail));
+    }
+
+    /// The same with everything that is to say of it.
+    pub(crate) fn wait_as(&mut self, shard: Ord32, waiting: Waiting) {
+        self.decisions.entry(shard).or_insert(Decision::Wait(waiting));
     }
 
     /// Whether an operator's pause would hold a copy, and says so.
     pub(crate) fn is_copy_paused(&mut self, shard: Ord32, copy: pauses::Copy) -> bool {
         let Some(pause) = pauses::holds(&self.world, shard, copy) else { return false };
-        let detail = pauses::words(pause);
-        self.wait(shard, WaitingOn::CopyPaused, detail);
+        self.wait_as(shard, Waiting::for_pause(pause, pauses::words(pause)));
         true
     }
 

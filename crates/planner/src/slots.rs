@@ -101,8 +101,8 @@ impl Slots {
     }
 
     /// What the snapshot shows under way for a shard. A fenced shard that lost its destination
-    /// holds no slot any more, nor does a shard whose leader is lost or has halted: nothing goes on for
-    /// it until there is one, and others must not wait for it. The same goes for a copy that an
+    /// holds no slot any more, nor does a shard whose leader is lost or has halted: nothing goes on
+    /// for it until there is one, and others must not wait for it. The same goes for a copy that an
     /// operator holds.
     pub(crate) fn flight_of(world: &World<'_>, shard: Ord32) -> Option<Flight> {
         let leader = world.shard(shard).leader;

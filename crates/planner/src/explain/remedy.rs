@@ -1,10 +1,10 @@
 //! Since when something waits, and what would have to change.
 
 use evenkeel_model::{
-    Assignment, BrokerId, CopyPauseRecord, Lifecycle, Millis, PauseScope, ShardKey, Snapshot,
+    Assignment, BrokerId, CopyPauseRecord, Lifecycle, Millis, ShardKey, Snapshot,
 };
 
-use crate::decision::{Decision, RefusedBecause, WaitingOn};
+use crate::decision::{Decision, RefusedBecause, Waiting, WaitingOn};
 
 /// Flights that are named; of more, the number is told.
 const NAMED: usize = 3;
@@ -36,7 +36,7 @@ impl<'a> Remedies<'a> {
             About { s, flights: &self.flights, assignment: s.assignments.get(shard), shard };
         let (since_ms, change) = match decision {
             Decision::Write(_) => return None,
-            Decision::Wait(waiting) => (about.since(waiting.on), about.wait(waiting.on)),
+            Decision::Wait(waiting) => (about.since(waiting), about.wait(waiting)),
             Decision::Refuse(refusal) => (about.since_leaving(), about.refusal(refusal.because)),
         };
         Some(Remedy { since_ms, change })
@@ -69,9 +69,9 @@ struct About<'a> {
 
 impl About<'_> {
     /// When the state began that the shard waits in.
-    fn since(&self, on: WaitingOn) -> Option<Millis> {
+    fn since(&self, waiting: &Waiting) -> Option<Millis> {
         let record = self.assignment.and_then(|a| a.move_.as_ref());
-        match on {
+        match waiting.on {
             WaitingOn::CopyBehind => record.map(|m| m.started_at_ms).or(self.since_leaving()),
             WaitingOn::LeaderStopping => record.map(|m| m.fenced_at_ms.unwrap_or(m.started_at_ms)),
             WaitingOn::Settling => Some(self.s.first_registered_ms),
@@ -79,23 +79,12 @@ impl About<'_> {
             WaitingOn::RestoreDelay | WaitingOn::MassLoss | WaitingOn::OwnerUnavailable => {
                 self.lost().iter().filter_map(|b| self.changed(b)).max()
             }
-            WaitingOn::CopyPaused => self.pause().map(|p| p.at_ms),
+            WaitingOn::CopyPaused => waiting.pause.as_ref().map(|p| p.at_ms),
             // Of slots and of a pause, no record tells when the wait began; of a drain one does.
             WaitingOn::MoveSlots | WaitingOn::BrokerSlots | WaitingOn::Paused => {
                 self.since_leaving()
             }
         }
-    }
-
-    /// The operator's pause that was made first, of those that are on and may hold the shard.
-    fn pause(&self) -> Option<&CopyPauseRecord> {
-        let now = self.s.as_of_ms;
-        let concerns = |p: &&CopyPauseRecord| match &p.scope {
-            PauseScope::Shard(held) => held == self.shard,
-            PauseScope::Class(_) => true,
-        };
-        let on = self.s.copy_pauses.iter().filter(|p| p.at_ms <= now && p.is_on(now));
-        on.filter(concerns).min_by_key(|p| p.at_ms)
     }
 
     /// When the last move of the shard ended.
@@ -127,9 +116,9 @@ impl About<'_> {
         if names.is_empty() { "the lost broker".to_owned() } else { names.join(" and ") }
     }
 
-    fn wait(&self, on: WaitingOn) -> String {
+    fn wait(&self, waiting: &Waiting) -> String {
         let policy = &self.s.policy;
-        match on {
+        match waiting.on {
             WaitingOn::CopyBehind => format!(
                 "the copy comes within {} records of its leader (move_fence_max_lag_records), or \
                  {}",
@@ -154,7 +143,7 @@ impl About<'_> {
                 policy.moves_max_per_node.map_or("none".to_owned(), |max| max.to_string())
             ),
             WaitingOn::Paused => "an operator resumes placement".to_owned(),
-            WaitingOn::CopyPaused => match self.pause() {
+            WaitingOn::CopyPaused => match &waiting.pause {
                 Some(CopyPauseRecord { scope, until_ms: None, .. }) => {
                     format!("an operator resumes copies of {scope}")
                 }

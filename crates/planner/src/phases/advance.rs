@@ -2,7 +2,7 @@
 
 use evenkeel_model::{Move, MoveOutcome, MoveReason, Phase, ShardReport, ShardState};
 
-use crate::decision::{Reason, Step, WaitingOn};
+use crate::decision::{Reason, Step, Waiting, WaitingOn};
 use crate::pass::{Draft, Pass};
 use crate::pauses;
 use crate::phases::failover::best_replica;
@@ -239,7 +239,7 @@ fn wait_for_copy(pass: &mut Pass<'_>, shard: Ord32, behind: String) {
     match pauses::held(&pass.world, shard) {
         Some(pause) => {
             let detail = format!("{behind}; {}", pauses::words(pause));
-            pass.wait(shard, WaitingOn::CopyPaused, detail);
+            pass.wait_as(shard, Waiting::for_pause(pause, detail));
         }
         None => pass.wait(shard, WaitingOn::CopyBehind, behind),
     }

@@ -4,8 +4,9 @@ use evenkeel_model::MoveReason;
 
 use crate::decision::{RefusedBecause, Step, WaitingOn};
 use crate::disk::Disk;
+use crate::given_up::given_up_lately;
 use crate::moves::{
-    Destination, Way, can_copy, can_move, copy_target, destinations, failed_lately, fits_brokers,
+    Destination, Way, can_copy, can_move, copy_target, destinations, fits_brokers,
     start_follower_copy, start_leader_move, wait_for_broker,
 };
 use crate::pass::{Pass, gave_up, resting};
@@ -102,7 +103,7 @@ pub(crate) fn best_destination(
     let stream = pass.world.shard(shard).stream;
     // A full disk takes nothing new; it leads only what nobody else can.
     // The same for where the last copy was given up.
-    let failed = failed_lately(&pass.world, shard);
+    let failed = given_up_lately(&pass.world, shard);
     let poor = |d: &Destination| {
         let full = pass.world.disk(d.broker) == Disk::Full;
         full || (d.way == Way::Copy && failed.contains(&d.broker))

@@ -34,8 +34,9 @@ pub(crate) fn caught_up_followers(pass: &Pass<'_>, shard: Ord32) -> Vec<Ord32> {
     pass.world.followers(shard).iter().copied().filter(holds).collect()
 }
 
-/// The caught-up follower to lead next: one whose disk is not full first, then under both shares, then the furthest log, then
-/// as any leader is chosen. One on a draining broker only when there is no other.
+/// The caught-up follower to lead next: one whose disk is not full first, then under both shares,
+/// then the furthest log, then as any leader is chosen. One on a draining broker only when there is
+/// no other.
 pub(crate) fn best_replica(pass: &Pass<'_>, shard: Ord32, except: Ord32) -> Option<Ord32> {
     let world = &pass.world;
     let replicas = caught_up_followers(pass, shard);

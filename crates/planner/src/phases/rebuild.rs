@@ -1,5 +1,6 @@
-//! Rebuild: a halted replica that no other broker can replace leaves its set, so that its own broker
-//! gets a new copy. Between the two its broker has no say in the shard, and may erase what it has.
+//! Rebuild: a halted replica that no other broker can replace leaves its set, so that its own
+//! broker gets a new copy. Between the two its broker has no say in the shard, and may erase what
+//! it has.
 
 use evenkeel_model::{MoveReason, Phase, ShardReport};
 

@@ -1,5 +1,5 @@
-//! Relief: a leader whose broker's disk is full goes to a follower that holds everything where there
-//! is room. No bytes are copied, and without such a follower it stays: it serves what it has.
+//! Relief: a leader whose broker's disk is full goes to a follower that holds everything where
+//! there is room. No bytes are copied, and without such a follower it stays: it serves what it has.
 
 use evenkeel_model::MoveReason;
 

@@ -12,7 +12,7 @@ mod totals;
 
 use evenkeel_model::{CopyClass, CopyPauseRecord, MoveReason, PauseScope, ShardState};
 
-use crate::decision::WaitingOn;
+use crate::decision::{Waiting, WaitingOn};
 use crate::moves::{start_leader_move, wait_for_broker};
 use crate::pass::{Pass, resting};
 use crate::pauses;
@@ -52,7 +52,7 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
 
 /// Why no copy is made for balance: a broker is restarting, or has not been gone for so long that its
 /// copies would be restored. What is uneven now may be even when it is back.
-fn away(world: &World<'_>) -> Option<(WaitingOn, String)> {
+fn away(world: &World<'_>) -> Option<Waiting> {
     let delay = world.policy.restore_after_ms;
     let back = |b: &&BrokerFacts<'_>| match b.standing {
         Standing::Draining => b.view.is_some_and(|v| v.stopping),
@@ -63,15 +63,15 @@ fn away(world: &World<'_>) -> Option<(WaitingOn, String)> {
     };
     let first = world.brokers.iter().filter(|_| delay > 0).find(back)?;
     let detail = format!("{} may come back, and no copy is made for balance until then", first.id);
-    Some((WaitingOn::RestoreDelay, detail))
+    Some(Waiting::new(WaitingOn::RestoreDelay, detail))
 }
 
 /// An operator's pause of all copies for balance.
-fn paused(world: &World<'_>) -> Option<(WaitingOn, String)> {
+fn paused(world: &World<'_>) -> Option<Waiting> {
     let class = PauseScope::Class(CopyClass::Balance);
     let on = |p: &&CopyPauseRecord| p.scope == class && p.at_ms <= world.now && p.is_on(world.now);
     let pause = world.snapshot.copy_pauses.iter().find(on)?;
-    Some((WaitingOn::CopyPaused, pauses::words(pause)))
+    Some(Waiting::for_pause(pause, pauses::words(pause)))
 }
 
 /// Whether a shard may be moved to even something out: it is served by a live broker, nothing is
@@ -111,8 +111,8 @@ fn held(pass: &mut Pass<'_>, asked: &Asked, held: Option<(Ord32, Hold)>) -> Wish
         None => return Wish::Nothing,
         Some((shard, Hold::Broker)) => wait_for_broker(pass, shard),
         Some((shard, Hold::NoCopy)) => {
-            if let Some((on, detail)) = asked.no_copy.clone() {
-                pass.wait(shard, on, detail);
+            if let Some(waiting) = asked.no_copy.clone() {
+                pass.wait_as(shard, waiting);
             }
         }
         Some((shard, Hold::Behind)) => {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use evenkeel_model::{CopyPauseRecord, Millis, MoveOutcome, MoveReason, PauseScope};
 
-use crate::decision::WaitingOn;
+use crate::decision::Waiting;
 use crate::disk::Disk;
 use crate::moves::{Way, fits_brokers, way_to};
 use crate::pass::{Pass, gave_up};
@@ -51,7 +51,7 @@ impl Moved {
 pub(crate) struct Asked {
     pub(crate) moved: Moved,
     /// Why no copy is made for balance now.
-    pub(crate) no_copy: Option<(WaitingOn, String)>,
+    pub(crate) no_copy: Option<Waiting>,
     /// Destinations that follow some candidate and will soon be level with it.
     pub(crate) catching_up: Vec<Ord32>,
 }

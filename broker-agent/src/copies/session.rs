@@ -8,7 +8,7 @@ use evenkeel_proto::migrations::migrations_client::MigrationsClient;
 use evenkeel_proto::migrations::migrator_message::Message as Down;
 use evenkeel_proto::migrations::{AgentMessage, Hello, MigratorMessage, NodeStatus, Welcome};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
@@ -107,12 +107,7 @@ impl MigratorSession {
                     tracing::debug!(instance, reason, "session with the migrator ended");
                 }
             }
-            // Copies stand still without a migrator: the next one is asked as soon as it is known.
-            tokio::select! {
-                biased;
-                () = sleep(RETRY) => {}
-                Ok(()) = changes.changed() => {}
-            }
+            before_another_try(&self.routes, &elected).await;
         }
     }
 
@@ -209,6 +204,16 @@ impl MigratorSession {
     }
 }
 
+/// Copies stand still without a migrator: another one is asked as soon as it is known, the same one
+/// after a pause, whatever else of the routes changes meanwhile.
+async fn before_another_try(routes: &Routes, elected: &Elected) {
+    let mut changes = routes.changes();
+    let another = async {
+        while routes.migrator().as_ref() == Some(elected) && changes.changed().await.is_ok() {}
+    };
+    let _ = timeout(RETRY, another).await;
+}
+
 async fn welcome(down: &mut Streaming<MigratorMessage>) -> Result<Welcome, String> {
     let first = timeout(WELCOME_LIMIT, down.message()).await;
     let first = first
@@ -223,4 +228,57 @@ async fn welcome(down: &mut Streaming<MigratorMessage>) -> Result<Welcome, Strin
 async fn tell(up: &mpsc::Sender<AgentMessage>, message: Up) -> Result<(), String> {
     let sent = up.send(AgentMessage { message: Some(message) }).await;
     sent.map_err(|_| "it ended the session".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use evenkeel_model::{Assignment, LeaderRecord, RECORD_VERSION, ShardKey};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::routes::Fact;
+
+    fn migrator(token: i64) -> Elected {
+        let record = LeaderRecord {
+            v: RECORD_VERSION,
+            instance: format!("m{token}"),
+            address: "h:1".to_owned(),
+            elected_at_ms: 1,
+        };
+        Elected { record, token }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_migrator_is_asked_again_after_a_pause_and_another_at_once() {
+        let routes = Routes::default();
+        routes.learn([Fact::Migrator(Some(migrator(5)))]);
+        let shard: ShardKey = "stream/d/s/0".parse().unwrap();
+        let assignment =
+            Arc::new(Assignment::new(shard.clone(), "b1".parse().unwrap(), Vec::new()));
+        let (elected, since) = (migrator(5), Instant::now());
+        let storm = async {
+            loop {
+                sleep(Duration::from_millis(1)).await;
+                routes.learn([Fact::Assignment(shard.clone(), Some(assignment.clone()))]);
+            }
+        };
+        tokio::select! {
+            () = before_another_try(&routes, &elected) => {}
+            () = storm => {}
+        }
+        assert!(since.elapsed() >= RETRY, "after {:?}", since.elapsed());
+
+        for next in [None, Some(migrator(6))] {
+            routes.learn([Fact::Migrator(Some(migrator(5)))]);
+            let since = Instant::now();
+            let election = async {
+                sleep(Duration::from_millis(1)).await;
+                routes.learn([Fact::Migrator(next)]);
+            };
+            tokio::join!(before_another_try(&routes, &elected), election);
+            assert!(since.elapsed() < RETRY, "after {:?}", since.elapsed());
+        }
+    }
 }

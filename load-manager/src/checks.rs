@@ -1,7 +1,7 @@
 //! Named checks: each says one thing that is not as it should be, and nothing when all is well.
 
 use evenkeel_model::{Lifecycle, Millis, Policy, Snapshot};
-use evenkeel_planner::{Balance, Decision, Plan, RefusedBecause, WaitingOn};
+use evenkeel_planner::{Balance, Decision, Plan, RefusedBecause, WaitingOn, full_disk};
 use evenkeel_proto::admin::Check;
 
 use crate::figures::Figures;
@@ -95,7 +95,9 @@ fn counted(n: u32, noun: &str) -> String {
 fn brokers(facts: &Facts<'_>, lifecycle: Lifecycle) -> impl Iterator<Item = (String, String)> {
     let now_ms = facts.snapshot.as_of_ms;
     let of = facts.snapshot.brokers.iter().filter(move |(_, b)| b.lifecycle == lifecycle);
-    of.map(move |(id, b)| (id.to_string(), format!(" for {}", age(now_ms - b.since_ms))))
+    of.map(move |(id, b)| {
+        (id.to_string(), format!(" for {}", age(now_ms.saturating_sub(b.since_ms))))
+    })
 }
 
 fn age(ms: Millis) -> String {
@@ -149,9 +151,7 @@ fn disk_full(facts: &Facts<'_>) -> Option<String> {
     let policy = &facts.snapshot.policy;
     let (mark, now_ms) = (policy.disk_full_percent, facts.snapshot.as_of_ms);
     SAY.about(facts.snapshot.brokers.iter().filter_map(|(id, broker)| {
-        let load = broker.load.as_ref()?;
-        let fresh = now_ms - load.reported_at_ms <= policy.load_stale_after_ms;
-        let used = load.disk_used_percent.filter(|used| fresh && mark > 0.0 && *used >= mark)?;
+        let used = full_disk(broker, now_ms, policy)?;
         let note = format!(" ({used:.1} % used, the mark is {mark} %): it gets no copies");
         Some((id.to_string(), note))
     }))
@@ -201,7 +201,7 @@ fn placement_paused(facts: &Facts<'_>) -> Option<String> {
     let Some(pause) = facts.records.pause.get(&()).map(|p| &p.value) else {
         return Some("the pause record cannot be read: placement is held".to_owned());
     };
-    let since = age(facts.snapshot.as_of_ms - pause.at_ms);
+    let since = age(facts.snapshot.as_of_ms.saturating_sub(pause.at_ms));
     Some(format!("placement was paused by {} {since} ago: {}", pause.by, pause.reason))
 }
 
@@ -210,7 +210,7 @@ fn copies_paused(facts: &Facts<'_>) -> Option<String> {
     let on = facts.records.copy_pauses.iter().map(|p| &p.value).filter(|p| p.is_on(now_ms));
     let named: Vec<String> = on
         .map(|p| {
-            let since = age(now_ms - p.at_ms);
+            let since = age(now_ms.saturating_sub(p.at_ms));
             format!("{} by {} {since} ago: {}", p.scope, p.by, p.reason)
         })
         .collect();
@@ -255,9 +255,10 @@ fn load_unknown(facts: &Facts<'_>) -> Option<String> {
         Phrase::new("broker", "has no fresh load report", "have no fresh load report");
     let (now_ms, limit_ms) = (facts.snapshot.as_of_ms, facts.snapshot.policy.load_stale_after_ms);
     let silent = facts.snapshot.brokers.iter().filter(|(_, b)| {
-        let fresh = b.load.as_ref().is_some_and(|l| now_ms - l.reported_at_ms <= limit_ms);
+        let fresh =
+            b.load.as_ref().is_some_and(|l| now_ms.saturating_sub(l.reported_at_ms) <= limit_ms);
         // A broker that came just now has not had the time to report.
-        b.is_target() && !fresh && now_ms - b.since_ms > limit_ms
+        b.is_target() && !fresh && now_ms.saturating_sub(b.since_ms) > limit_ms
     });
     SAY.about(silent.map(|(id, _)| plain(id)))
 }

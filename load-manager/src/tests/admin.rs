@@ -262,6 +262,12 @@ async fn a_pause_holds_drains_until_it_is_lifted() {
     let said = |name: &str| status.checks.iter().find(|c| c.name == name).map(|c| &c.summary);
     let full = "broker b2 has a full disk (95.5 % used, the mark is 95 %): it gets no copies";
     assert_eq!(said("DISK_FULL").map(String::as_str), Some(full), "{:?}", status.checks);
+
+    // Of a report that is older than any clock nothing is known.
+    let load = json!({ "reported_at_ms": i64::MIN, "incarnation": 1, "disk_used_percent": 95.5 });
+    harness.put("/cluster/load/b2", load).await;
+    let status = admin.status(Request::new(StatusRequest {})).await.unwrap().into_inner();
+    assert!(status.checks.iter().all(|c| c.name != "DISK_FULL"), "{:?}", status.checks);
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Rates as people write them.
 
 const EXPECTED: &str = "expected whole bytes per second, such as 4000000, or a number with one of \
-                        kB/s, MB/s, GB/s, KiB/s, MiB/s and GiB/s behind it, such as 4MB/s; 0 lifts the cap";
+                        kB/s, MB/s, GB/s, KiB/s, MiB/s and GiB/s behind it, such as 4MB/s; at least \
+                        1 B/s, or 0, which lifts the cap";
 
 const UNITS: [(&str, f64); 7] = [
     ("KiB/s", 1024.0),
@@ -22,7 +23,9 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     let number = text[..text.len() - unit.len()].trim_end();
     let plain = number.starts_with(|c: char| c.is_ascii_digit());
     let found = number.parse::<f64>().ok().map(|number| number * bytes);
-    let found = found.filter(|rate| plain && rate.is_finite() && *rate < u64::MAX as f64);
+    // What is less than a byte would be cut to 0, which lifts the cap.
+    let found = found.filter(|rate| *rate >= 1.0 || *rate == 0.0);
+    let found = found.filter(|rate| plain && *rate < u64::MAX as f64);
     found.map(|rate| rate as u64).ok_or_else(|| EXPECTED.to_owned())
 }
 
@@ -40,12 +43,25 @@ mod tests {
             ("512KiB/s", 524_288),
             ("1GB/s", 1_000_000_000),
             ("70000B/s", 70_000),
+            ("0MB/s", 0),
+            ("1.5B/s", 1),
         ] {
             assert_eq!(parse(text), Ok(rate), "{text}");
         }
-        for bad in
-            ["", "fast", "4MB", "4mb/s", "-1", "-1MB/s", "1e3MB/s/s", "MB/s", "1.5", "infMB/s"]
-        {
+        for bad in [
+            "",
+            "fast",
+            "4MB",
+            "4mb/s",
+            "-1",
+            "-1MB/s",
+            "1e3MB/s/s",
+            "MB/s",
+            "1.5",
+            "infMB/s",
+            "0.5B/s",
+            "0.0009kB/s",
+        ] {
             assert_eq!(parse(bad), Err(EXPECTED.to_owned()), "{bad}");
         }
         assert!(parse("1e30GB/s").is_err());

@@ -417,7 +417,7 @@ impl Copy {
             source: self.source.clone(),
             destination: self.job.destination.clone(),
             bytes_done: self.done,
-            bytes_total: self.total().unwrap_or(self.done),
+            bytes_total: self.total().unwrap_or(0),
             bytes_per_second: self.pace.rate() as u64,
             waits: self.waits,
             at_ms: wall_ms.saturating_sub(Millis::try_from(stood).unwrap_or(Millis::MAX)),

@@ -201,7 +201,7 @@ pub struct CopyRecord {
     pub destination: BrokerId,
     /// Bytes verified at the destination.
     pub bytes_done: u64,
-    /// Bytes to copy in all, as far as known.
+    /// Bytes to copy in all; 0 while nobody has told.
     pub bytes_total: u64,
     /// Recent rate, bytes per second.
     pub bytes_per_second: u64,

@@ -33,7 +33,7 @@ pub(super) fn list(cluster: &Cluster) -> ListMovesResponse {
                 waiting: decision.map(|d| words::of(d).1.to_owned()).unwrap_or_default(),
                 detail: decision.map(|d| words::detail(d).to_owned()).unwrap_or_default(),
                 bytes_done: copy.map(|c| c.bytes_done),
-                bytes_total: copy.map(|c| c.bytes_total),
+                bytes_total: copy.map(|c| c.bytes_total).filter(|total| *total > 0),
                 bytes_per_second: copy.map(|c| c.bytes_per_second),
             }
         };

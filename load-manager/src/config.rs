@@ -214,7 +214,8 @@ const KEYS: &[Key] = &[
     key(
         "policy.disk_full_percent",
         "percent of the disk",
-        "a broker whose disk is used to this part gets no copies, and hands over what a follower leads as well",
+        "a broker whose disk is used to this part gets no copies, and hands over what a follower \
+         leads as well",
         "no disk is full",
     ),
     key(

@@ -18,8 +18,8 @@ pub(crate) const CLASSES: [CopyClass; 3] =
 pub(crate) struct Exposed([u32; 3]);
 
 impl Exposed {
-    /// Counts them. A shard is unavailable when half of its replicas or more are gone or have halted,
-    /// so that nothing can be committed.
+    /// Counts them. A shard is unavailable when half of its replicas or more are gone or have
+    /// halted, so that nothing can be committed.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let serves = |broker| snapshot.brokers.get(broker).is_some_and(|b| b.is_serving());
         let halted = halted(snapshot);

@@ -1,9 +1,9 @@
 //! Sharing out one round's bytes: class by class, over what both ends have left.
 //!
 //! Inside a repair class copies are served one after another, shortest first, as long as that
-//! leaves no link idle. Copies of a routine
-//! class share: water is poured evenly until an end is full or a copy wants no more. Before all
-//! that, what is set aside at both ends goes to drains that have waited too long.
+//! leaves no link idle. Copies of a routine class share: water is poured evenly until an end is
+//! full or a copy wants no more. Before all that, what is set aside at both ends goes to drains
+//! that have waited too long.
 
 mod filling;
 

@@ -24,8 +24,8 @@ pub struct Job {
     pub class_reason: String,
     /// Where the bytes go.
     pub destination: BrokerId,
-    /// Where they may come from: caught-up followers, then the leader, then followers that hold
-    /// some of them.
+    /// Where they may come from, in no order of preference, but those that hold only some of them
+    /// come last.
     pub sources: Vec<BrokerId>,
     /// How many at their end hold only some of them.
     pub behind: usize,
@@ -111,7 +111,8 @@ fn is_restore(assignment: &Assignment) -> bool {
     assignment.move_.as_ref().is_none_or(|m| m.reason == MoveReason::Restore)
 }
 
-/// Followers before the leader: it serves the requests as well. Also how many at the end are behind.
+/// Who serves, those that are behind at the end, and how many of them there are. Which of them is
+/// read from is decided elsewhere.
 fn sources(world: &World, assignment: &Assignment) -> (Vec<BrokerId>, usize) {
     let serving = |broker: &&BrokerId| world.is_live(&assignment.shard, broker);
     let follows = |broker: &&BrokerId| {

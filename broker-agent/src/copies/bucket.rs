@@ -199,9 +199,9 @@ mod tests {
         assert!(took >= Duration::from_millis(48) && took <= Duration::from_millis(52), "{took:?}");
     }
 
-    /// Every taking over two minutes, by somebody who wakes up late and pauses,
-    /// of chunks, at rates that change: no second carries more than a chunk over its rate, and one
-    /// that always has something to take loses nothing.
+    /// Every taking over two minutes, by somebody who wakes up late and pauses, of chunks, at rates
+    /// that change: no second carries more than a chunk over its rate, and one that always has
+    /// something to take loses nothing.
     #[test]
     fn no_second_carries_more_than_its_rate_and_lateness_costs_nothing() {
         const CHUNK: u64 = 64 << 10;

@@ -1,8 +1,8 @@
 //! The border between the agent and what holds the shards' bytes.
 //!
 //! The agent says what is assigned; the host opens, follows, fences, drains, copies and closes.
-//! Offsets count records from 0, and a log may begin later, its oldest records given up; a host's own records (such as a generation's start) take offsets
-//! too and are never handed to clients.
+//! Offsets count records from 0, and a log may begin later, its oldest records given up; a host's
+//! own records (such as a generation's start) take offsets too and are never handed to clients.
 //!
 //! **Invariant:** the host never leads a shard without an assignment that names this broker, nor
 //! while [`Surroundings::is_alive`] is false.

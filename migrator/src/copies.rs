@@ -1,16 +1,18 @@
 //! One copy as it runs: what was ordered, granted and verified.
 
 mod pace;
+mod progress;
+mod record;
 mod state;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use evenkeel_model::{BrokerId, CopyClass, CopyRecord, Millis, RECORD_VERSION};
-use evenkeel_proto::migrations::CopyProgress;
+use evenkeel_model::{BrokerId, CopyClass};
 
 use crate::jobs::Job;
 pub use pace::{Pace, Span};
+use record::Written;
 pub use state::State;
 
 /// So much is always worth granting: the tail of a copy and its first bytes.
@@ -30,9 +32,6 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Without a byte for so long a copy is not almost done, however little is left.
 const LIVELY: Duration = Duration::from_secs(5);
-
-/// For agents to find the migrator that took over and to tell it how far their copies are.
-const HEARING: Duration = Duration::from_secs(2);
 
 /// Pauses after failures: doubling, from one second to half a minute.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -66,6 +65,8 @@ pub struct Copy {
     pub source: Option<BrokerId>,
     /// Sources that are nearly as good, while it does not run.
     pub other_sources: Vec<BrokerId>,
+    /// The one that it would be through from first, if it was passed over, and why it was.
+    pub passed_over: Option<(BrokerId, &'static str)>,
     /// The order that its agent has.
     pub ordered: Option<Ordered>,
     /// When it first had a slot.
@@ -120,16 +121,6 @@ pub struct Copy {
     write_now: bool,
 }
 
-/// What was written last, and when.
-#[derive(Debug, Clone, PartialEq)]
-struct Written {
-    at: Duration,
-    state: State,
-    class: CopyClass,
-    source: Option<BrokerId>,
-    numbers: (u64, bool),
-}
-
 impl Copy {
     /// A copy that waits.
     pub fn new(job: Job, arrival: u64, now: Duration) -> Self {
@@ -140,6 +131,7 @@ impl Copy {
             state: State::Queued,
             source: None,
             other_sources: Vec::new(),
+            passed_over: None,
             ordered: None,
             started: None,
             done: 0,
@@ -244,62 +236,6 @@ impl Copy {
         self.job = job;
     }
 
-    /// Takes the agent's word. Answers how many more bytes it has verified.
-    pub fn progressed(&mut self, now: Duration, progress: &CopyProgress) -> u64 {
-        let remaining = (!progress.size_unknown).then_some(progress.bytes_remaining);
-        let inherited = self.heard.is_none() && self.inherited;
-        if let (true, Some(size), Some(left)) = (inherited, self.job.size_bytes, remaining) {
-            // Earlier tries brought what is neither counted in this one nor still to come.
-            self.counted_before = size.saturating_sub(left.saturating_add(progress.bytes_verified));
-        }
-        if inherited {
-            // Whoever led before has counted these.
-            self.counted = progress.bytes_verified;
-        }
-        if progress.bytes_verified < self.counted {
-            // It counts from the start of its present try; what came before is kept.
-            self.counted_before = self.counted_before.saturating_add(self.counted);
-            self.counted = 0;
-        }
-        let more = progress.bytes_verified - self.counted;
-        self.counted = progress.bytes_verified;
-        self.done = self.counted_before.saturating_add(self.counted);
-        self.remaining = remaining.or(self.remaining);
-        // What was written without its word is made good at once.
-        self.write_now |= inherited;
-        self.heard = Some(now);
-        self.pace.measure(now, self.done);
-        self.backed_up = progress.state == "running" && progress.credit_left > self.last_grant;
-        if more > 0 {
-            self.failures = 0;
-            self.failed = None;
-            self.failures_of.clear();
-            self.got_on = now;
-            self.last_byte = now;
-            self.waiting_since = now;
-        }
-        if more > 0 || remaining == Some(0) {
-            self.idle_since = None;
-        }
-        match progress.state.as_str() {
-            "level" => {
-                self.state = State::Level;
-                self.level_since.get_or_insert(now);
-                self.limited_by = "the leader's own stream ships the rest".to_owned();
-            }
-            // An agent tells the end of a try twice.
-            "failed" if self.state != State::Failed => self.failed(now, &progress.detail),
-            "failed" => {}
-            // What only repeats itself may be the last word of a try that was stopped.
-            _ if self.state == State::Level || self.state == State::Failed && more > 0 => {
-                self.state = State::Queued;
-                self.level_since = None;
-            }
-            _ => {}
-        }
-        more
-    }
-
     /// A destination that is level is left to the leader's own stream; if that does not bring it
     /// the rest, it is asked again.
     pub fn recheck(&mut self, now: Duration) {
@@ -334,7 +270,15 @@ impl Copy {
         if self.source.as_ref() != Some(&source) {
             self.source = Some(source);
             self.source_since = now;
+            self.passed_over = None;
         }
+    }
+
+    /// Chooses another source than its own, which is passed over for the sake of other copies.
+    pub fn read_instead(&mut self, now: Duration, source: BrokerId, why: &'static str) {
+        let first = self.source.clone().filter(|first| *first != source);
+        self.read_from(now, source);
+        self.passed_over = first.map(|first| (first, why)).or(self.passed_over.take());
     }
 
     /// Bytes that it can use until the next round, beyond those it was granted already.
@@ -370,67 +314,5 @@ impl Copy {
         while self.outstanding.front().is_some_and(|(expires, _)| *expires <= now) {
             self.outstanding.pop_front();
         }
-    }
-
-    /// The record to write, if it is time: at once when its state, class or source changes, else
-    /// when its numbers have changed and the last write is `every` ago. A comparison changes no
-    /// number and gets on as long as its destination speaks; each step of it has a limit there.
-    pub fn due_record(
-        &mut self,
-        now: Duration,
-        wall_ms: Millis,
-        every: Duration,
-    ) -> Option<CopyRecord> {
-        let next = Written {
-            at: now,
-            state: self.state,
-            class: self.job.class,
-            source: self.source.clone(),
-            numbers: (self.done, self.waits),
-        };
-        let compares = self.state == State::Running
-            && self.remaining == Some(0)
-            && self.heard.is_some_and(|at| now.saturating_sub(at) < LIVELY);
-        if self.waits || compares {
-            self.got_on = now;
-        }
-        let stood = now.saturating_sub(self.got_on).as_millis();
-        // A take-over writes what it knows, and its agents need a moment to tell.
-        let untold = self.inherited && self.heard.is_none() && now < self.since + HEARING;
-        let now_due = std::mem::take(&mut self.write_now);
-        let due = !untold
-            && self.written.as_ref().is_none_or(|last| {
-                let old = now.saturating_sub(last.at) >= every;
-                let as_last = Written { at: last.at, ..next.clone() };
-                let same = Written { numbers: last.numbers, ..as_last.clone() } == *last;
-                now_due || !same || (compares || as_last != *last) && old
-            });
-        if !due {
-            return None;
-        }
-        self.written = Some(next);
-        Some(CopyRecord {
-            v: RECORD_VERSION,
-            shard: self.job.shard.clone(),
-            generation: self.job.generation,
-            class: self.job.class,
-            source: self.source.clone(),
-            destination: self.job.destination.clone(),
-            bytes_done: self.done,
-            bytes_total: self.total().unwrap_or(0),
-            bytes_per_second: self.pace.rate() as u64,
-            waits: self.waits,
-            at_ms: wall_ms.saturating_sub(Millis::try_from(stood).unwrap_or(Millis::MAX)),
-        })
-    }
-
-    /// Whether a record of it was written.
-    pub fn is_written(&self) -> bool {
-        self.written.is_some()
-    }
-
-    /// The write failed, or the lease that it was made under is gone: write again.
-    pub fn forget_written(&mut self) {
-        self.written = None;
     }
 }

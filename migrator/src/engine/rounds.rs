@@ -112,7 +112,8 @@ impl Engine {
         for waiting in &selection.served {
             let Some(copy) = self.copies.get_mut(&waiting.shard) else { continue };
             copy.place = 0;
-            copy.read_from(now.at, waiting.source.clone());
+            let why = "whose slots are all taken";
+            copy.read_instead(now.at, waiting.source.clone(), why);
             if copy.state != State::Running {
                 if copy.started.is_none() {
                     copy.started = Some(now.at);

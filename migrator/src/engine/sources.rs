@@ -186,7 +186,7 @@ impl Engine {
     pub(super) fn choose_sources(&mut self, now: Duration) {
         let order = self.in_order_of_service(now);
         let mut lanes = Lanes::new(&self.nodes, now);
-        let mut free = Vec::new();
+        let (mut free, mut ranks) = (Vec::new(), Vec::new());
         for shard in order {
             let Some(copy) = self.copies.get_mut(&shard) else { continue };
             let ranked = lanes.ranked(copy);
@@ -196,24 +196,23 @@ impl Engine {
             };
             let present = ranked.iter().find(|rank| Some(&rank.source) == copy.source.as_ref());
             let chosen = present.filter(|present| keeps(copy, present, best, now)).unwrap_or(best);
-            // What could take its place at once if all of its slots are taken.
-            let others = ranked.iter().filter(|rank| {
-                let as_good = !chosen.is_clearly_before(rank) && rank.source != chosen.source;
-                as_good && rank.tier() == chosen.tier() && !is_bound(copy, now)
-            });
-            copy.other_sources = others.map(|rank| rank.source.clone()).collect();
+            let source = chosen.source.clone();
+            copy.other_sources.clear();
             if !is_bound(copy, now) {
                 free.push(lanes.free(copy, chosen, &ranked));
+                ranks.push(ranked);
+                copy.passed_over = None;
             }
-            lanes.add(copy, &chosen.source);
-            copy.read_from(now, chosen.source.clone());
+            lanes.add(copy, &source);
+            copy.read_from(now, source);
         }
         // Sources that are idle most of the time hold nothing up.
         let (mut busy, enough) = (lanes.out(), lanes.longest_into() / 2);
         balance::even_out(&mut free, &mut busy, enough);
-        for Free { shard, source, .. } in free {
+        for (Free { shard, source, .. }, ranked) in free.into_iter().zip(&ranks) {
             if let Some(copy) = self.copies.get_mut(&shard) {
-                copy.read_from(now, source);
+                copy.other_sources = others(ranked, &source);
+                copy.read_instead(now, source, "which has more to send than others");
             }
         }
     }
@@ -255,6 +254,17 @@ impl Engine {
         };
         lanes.ranked(copy).into_iter().map(of).collect()
     }
+}
+
+/// What could take a source's place at once if all of its slots are taken, the best first.
+fn others(ranked: &[Rank], source: &BrokerId) -> Vec<BrokerId> {
+    let Some(chosen) = ranked.iter().find(|rank| rank.source == *source) else { return Vec::new() };
+    let as_good = |rank: &&Rank| {
+        rank.source != chosen.source
+            && rank.tier() == chosen.tier()
+            && !chosen.is_clearly_before(rank)
+    };
+    ranked.iter().filter(as_good).map(|rank| rank.source.clone()).collect()
 }
 
 /// Whether its agent reads it, or did a moment ago: without that nothing is changed but the plan.

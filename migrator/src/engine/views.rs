@@ -183,20 +183,24 @@ fn source_reason(copy: &Copy, candidates: &[SourceCandidate]) -> String {
         return format!("{source} holds it no more; another source is chosen next");
     };
     let has = |role: &str| candidates.iter().any(|c| c.role == role && !c.failed);
+    let first = candidates.first().is_some_and(|first| first.broker == source);
     let what = match chosen.role.as_str() {
         "follower" => "a caught-up follower",
-        "leader" if has("follower") => "the leader, sooner through than any follower",
+        "leader" if has("follower") && first => "the leader, sooner through than any follower",
+        "leader" if has("follower") => "the leader",
         "leader" => "the leader, for want of a caught-up follower that serves",
         _ => "a follower that is behind itself, for want of anybody else",
     };
     let failed = candidates.iter().find(|candidate| candidate.failed);
-    let first = candidates.first().is_some_and(|first| first.broker == source);
     match failed {
         Some(failed) if failed.broker != source => {
             format!("{what}; the last try from {} failed", failed.broker)
         }
         _ if candidates.len() == 1 => format!("{what}; there is no other"),
         _ if first => format!("{what}, expected to be through first of {}", candidates.len()),
+        _ if let Some((first, why)) = &copy.passed_over => {
+            format!("{what}; in place of {first}, {why}")
+        }
         _ => format!("{what}; kept, as no other would be through in half the time"),
     }
 }

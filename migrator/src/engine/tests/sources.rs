@@ -97,6 +97,38 @@ fn copies_whose_sources_are_all_asked_of_are_spread_over_them() {
     assert_eq!(of, BTreeMap::from(expected));
 }
 
+/// A restore of shard 0 to `b4`, and after it a drain of shard 1 that can be read from `b2` only.
+fn with_a_rival(followers: &[&str]) -> Rig {
+    let mut rig = Rig::new(Slots { cluster: 8, per_node: 4 });
+    rig.world.brokers.get_mut(&id("b4")).unwrap().link_bytes_per_second = 80_000_000;
+    rig.restore(0, followers, "b4");
+    followers.iter().for_each(|follower| rig.following(0, follower, 3));
+    rig.stage(1, "b4", MoveReason::Drain);
+    rig.world.moving.get_mut(&shard(1)).unwrap().leader = Some(id("b2"));
+    rig.world.moving.get_mut(&shard(1)).unwrap().followers.clear();
+    rig.world.sizes.extend([(shard(0), 5_000_000), (shard(1), 6_000_000)]);
+    rig.see();
+    rig.open("b4");
+    rig
+}
+
+#[test]
+fn a_source_chosen_for_the_sake_of_other_copies_is_told_as_such() {
+    let reason = |rig: &Rig| {
+        let shown = rig.engine.show(Now { at: rig.at, wall_ms: 0 }, &shard(0)).unwrap();
+        (shown.migration.unwrap().source.unwrap(), shown.source_reason)
+    };
+    let mut rig = with_a_rival(&["b2", "b3"]);
+    rig.leader_is_busy();
+    rig.round();
+    let why = "in place of b2, which has more to send than others";
+    assert_eq!(reason(&rig), ("b3".to_owned(), format!("a caught-up follower; {why}")));
+    assert_eq!(rig.engine.copies[&shard(0)].other_sources, [id("b2")]);
+    let mut rig = with_a_rival(&["b2"]);
+    rig.round();
+    assert_eq!(reason(&rig), ("b1".to_owned(), format!("the leader; {why}")));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -78,37 +78,23 @@ fn destination(assignment: &Assignment) -> Option<&BrokerId> {
     successor.or(assignment.joining.as_ref())
 }
 
-/// From the reason, unless the copy adds a replica to a shard that is short of live ones: then
-/// from how many are left. Losing another replica so raises a copy that runs already.
+/// The class, and why it is that one.
 fn class(world: &World, assignment: &Assignment) -> (CopyClass, String) {
     let voters = assignment.voters().count();
     let is_live = |broker: &BrokerId| world.is_live(&assignment.shard, broker);
     let live = assignment.voters().filter(|broker| is_live(broker)).count();
     let replaces_live = assignment.leaving.as_ref().is_some_and(is_live);
     let adds_replica = assignment.joining.is_some() && !replaces_live;
-    let found = |what: &str| format!("{live} of {voters} replicas are live: {what}");
-    if adds_replica && live < voters {
-        let class = CopyClass::of_loss(voters, live);
-        let what = match class {
-            CopyClass::Unavailable => "no majority, nothing can be committed",
-            CopyClass::LastCopy => "one more loss and it is gone",
-            _ => "short of its target",
-        };
-        return (class, found(what));
-    }
-    if adds_replica && live == 1 && is_restore(assignment) {
-        return (CopyClass::LastCopy, found("one loss and it is gone"));
-    }
     let reason = assignment.move_.as_ref().map_or(MoveReason::Restore, |m| m.reason);
-    let class = CopyClass::from(reason);
-    match reason {
-        MoveReason::Restore => (class, found("short of its target")),
-        reason => (class, format!("a move for {}", reason.as_str())),
-    }
-}
-
-fn is_restore(assignment: &Assignment) -> bool {
-    assignment.move_.as_ref().is_none_or(|m| m.reason == MoveReason::Restore)
+    let class = CopyClass::of_copy(reason, adds_replica, voters, live);
+    let what = match class {
+        CopyClass::Unavailable => "no majority, nothing can be committed",
+        CopyClass::LastCopy if live < voters => "one more loss and it is gone",
+        CopyClass::LastCopy => "one loss and it is gone",
+        CopyClass::UnderReplicated => "short of its target",
+        _ => return (class, format!("a move for {}", reason.as_str())),
+    };
+    (class, format!("{live} of {voters} replicas are live: {what}"))
 }
 
 /// Who serves, those that are behind at the end, and how many of them there are. Which of them is

@@ -4,8 +4,8 @@ mod vitals;
 
 use std::time::Duration;
 
+use evenkeel_model::decimal;
 use evenkeel_proto::migrations::{Hello, NodeStatus};
-
 use evenkeel_throttle::{MAX_SHARE, START_SHARE};
 
 use crate::bucket::Bucket;
@@ -171,15 +171,8 @@ impl Node {
     }
 }
 
-/// A rate for people, in the decimal units that links and caps are told in.
 fn rate(bytes_per_second: u64) -> String {
-    let rate = bytes_per_second as f64;
-    match bytes_per_second {
-        0..1_000 => format!("{rate} B/s"),
-        1_000..1_000_000 => format!("{:.1} kB/s", rate / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB/s", rate / 1e6),
-        _ => format!("{:.1} GB/s", rate / 1e9),
-    }
+    format!("{}/s", decimal(bytes_per_second as f64))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod assignment;
 pub mod broker;
 pub mod copy_pause;
+mod decimal;
 pub mod hash;
 pub mod history;
 pub mod ids;
@@ -23,6 +24,7 @@ pub use assignment::{
 };
 pub use broker::{Lifecycle, NodeRecord, Registration};
 pub use copy_pause::{CopyPauseRecord, PauseScope};
+pub use decimal::decimal;
 pub use history::{HistoryEntry, MoveOutcome};
 pub use ids::{BrokerId, IdError, Kind, ShardKey, StreamKey, StreamName};
 pub use leadership::{LeaderRecord, PauseRecord};

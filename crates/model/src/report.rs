@@ -153,6 +153,19 @@ impl CopyClass {
         }
     }
 
+    /// Of a copy made for `reason`: what the reason says, unless it adds a replica to a shard that
+    /// is short of live ones; then what is left of the shard. Losing another replica so raises a
+    /// copy that runs already. A copy that replaces a live replica adds none.
+    pub fn of_copy(reason: MoveReason, adds_replica: bool, voters: usize, live: usize) -> Self {
+        if adds_replica && live < voters {
+            Self::of_loss(voters, live)
+        } else if adds_replica && live == 1 && reason == MoveReason::Restore {
+            Self::LastCopy
+        } else {
+            Self::from(reason)
+        }
+    }
+
     /// The word used in records, metrics and output.
     pub fn as_str(self) -> &'static str {
         match self {

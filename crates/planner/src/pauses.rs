@@ -17,20 +17,12 @@ pub(crate) struct Copy {
     pub(crate) replaces: Ord32,
 }
 
-/// The class of a shard's copy, as the migrator reckons it: of the reason, unless the copy adds a
-/// replica to a shard that is short of live ones.
+/// The class of a shard's copy.
 fn class_of(world: &World<'_>, shard: Ord32, copy: Copy) -> CopyClass {
     let voters = world.voters(shard).count();
     let live = world.live_replicas(shard);
     let replaces_live = copy.replaces != NONE && world.is_live(shard, copy.replaces);
-    let adds_replica = copy.joins && !replaces_live;
-    if adds_replica && live < voters {
-        CopyClass::of_loss(voters, live)
-    } else if adds_replica && live == 1 && copy.reason == MoveReason::Restore {
-        CopyClass::LastCopy
-    } else {
-        CopyClass::from(copy.reason)
-    }
+    CopyClass::of_copy(copy.reason, copy.joins && !replaces_live, voters, live)
 }
 
 /// The copy that is under way for a shard; none of a transfer, and none once the leader is fenced.

@@ -205,6 +205,16 @@ async fn an_operators_move_is_validated_started_listed_and_cancelled() {
     let moves = admin.list_moves(Request::new(ListMovesRequest {})).await.unwrap().into_inner();
     assert_eq!((moves.moves.len(), moves.moves[0].stage.as_str()), (1, "staged"));
     assert_eq!(moves.moves[0].waiting, "copy_behind");
+    for (total, told) in [(9, Some(9)), (0, None)] {
+        let copy = json!({
+            "shard": shard, "generation": 2, "class": "balance", "source": null,
+            "destination": other, "bytes_done": 5, "bytes_total": total, "bytes_per_second": 1,
+            "at_ms": 1,
+        });
+        harness.put(&format!("/cluster/copies/{shard}"), copy).await;
+        let moves = admin.list_moves(Request::new(ListMovesRequest {})).await.unwrap().into_inner();
+        assert_eq!((moves.moves[0].bytes_done, moves.moves[0].bytes_total), (Some(5), told));
+    }
     let again = admin.start_move(start_move(shard, other, false)).await;
     assert_eq!(reason(again), Reason::AlreadyMoving);
 

@@ -64,13 +64,18 @@ fn a_size_that_nobody_has_told_is_not_called_nothing() {
         size_unknown: true,
         ..CopyProgress::default()
     };
-    rig.tell(Event::Progress { broker: id("b3"), session: 0, progress: opened });
+    rig.tell(Event::Progress { broker: id("b3"), session: 0, progress: opened.clone() });
     // It goes on at the whole rate, and not as one of which nothing is left.
     assert_eq!(Rig::granted(&rig.round(), 0), 400_000);
     assert_eq!((figures(&rig), rig.copy(0).eta), ((Some(0), None), None));
     let page =
         rig.engine.page(Now { at: rig.at, wall_ms: 0 }, &Page { size: 9, ..Page::default() });
     assert_eq!((page.classes[0].unknown_size, page.classes[0].eta), (1, None));
+    let verified = CopyProgress { bytes_verified: 50, ..opened };
+    rig.tell(Event::Progress { broker: id("b3"), session: 0, progress: verified });
+    let lines: Vec<String> = (0..24).flat_map(|_| rig.round()).collect();
+    let record = "write stream/d/s/0 drain b2 -> b3 50/0".to_owned();
+    assert!(lines.contains(&record), "{lines:?}");
     rig.progress("b3", 0, 0, ("running", 100, 900));
     assert_eq!(figures(&rig), (Some(100), Some(1000)));
 }

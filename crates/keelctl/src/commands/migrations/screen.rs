@@ -1,27 +1,12 @@
 //! Copies, limits and pauses for people.
 
+use evenkeel_model::decimal;
 use serde_json::Value;
 
 use crate::output::{cell, table};
 
 fn rows(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Bytes in the decimal units that links, caps and the migrator's reasons are told in.
-fn decimal(bytes: f64) -> String {
-    let mut value = bytes;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value.abs() < 1000.0 {
-            return if unit == "B" {
-                format!("{value:.0} B")
-            } else {
-                format!("{value:.1} {unit}")
-            };
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} TB")
 }
 
 fn amount(value: &Value) -> String {

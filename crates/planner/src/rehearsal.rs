@@ -188,7 +188,9 @@ fn settled(snapshot: &Snapshot, a: &Assignment) -> Option<Settled> {
         if !serves(broker) || reports.iter().any(|r| r.broker == *broker) {
             continue;
         }
-        let halted = halted(broker).filter(|_| phase == Phase::Following).map(str::to_owned);
+        // A copy begins anew, except for a fenced shard.
+        let stays = fenced || phase == Phase::Following;
+        let halted = halted(broker).filter(|_| stays).map(str::to_owned);
         let phase = if halted.is_some() { Phase::Halted } else { phase };
         let caught_up = halted.is_none();
         reports.push(ShardReport { caught_up, halted, ..report(broker, phase) });

@@ -144,13 +144,19 @@ fn a_shard_that_somebody_holds_is_not_placed() {
 fn a_leader_goes_only_when_it_drained_to_who_is_level() {
     let fenced = json!({"leader": "d", "followers": ["a"], "successor": "b", "generation": 4,
         "state": "draining", "move": {"reason": "drain", "started_at_ms": 1_700_000_599_000_i64}});
-    let s = one(2, fenced, json!([{"broker": "d", "drained": true}]));
+    let s = one(2, fenced.clone(), json!([{"broker": "d", "drained": true}]));
     let plan = sound(&s);
     let expected = "s/0: cut_over: the new leader is not known to hold everything";
     assert_eq!(
         broken(&s, |w| (w.next.leader, w.next.followers) = (Some(id("a")), vec![id("b")])),
         expected
     );
+    for says in [json!({"caught_up": false}), json!({"halted": "damaged"})] {
+        let mut destination = json!({"broker": "b", "caught_up": true});
+        destination.as_object_mut().unwrap().extend(says.as_object().unwrap().clone());
+        let fallen = one(2, fenced.clone(), json!([{"broker": "d", "drained": true}, destination]));
+        assert_eq!(told(&fallen, &plan), expected);
+    }
     let mut serving = s.clone();
     serving.reports.clear();
     assert_eq!(told(&serving, &plan), "s/0: cut_over: the leader has not drained");

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use evenkeel_model::{
     Assignment, BrokerId, Kind, Lifecycle, ShardKey, ShardState, Snapshot, Strategy, StreamKey,
 };
-use evenkeel_planner::{Decision, Plan, Step, Write, plan};
+use evenkeel_planner::{Decision, Plan, Step, Write, check, plan};
 use random::{Rng, add_brokers, add_stream};
 use serde_json::json;
-use written_rule::{Mend, WrittenRule};
+use written_rule::{Mend, Outcome, WrittenRule};
 
 /// Sets of one to three copies over brokers in zones, some of them `leaving`, with what their
 /// followers say of themselves, and loads.
@@ -193,4 +193,69 @@ fn a_drain_goes_where_the_written_rule_says() {
     }
     assert!(leaders > 1000 && followers > 500 && nowhere > 20, "{leaders} {followers} {nowhere}");
     assert!(copied > 500 && dropped > 20 && kept > 50, "{copied} {dropped} {kept}");
+}
+
+/// Fences one set of three, drained, with a destination that says anything of itself.
+fn fence_one(rng: &mut Rng, s: &mut Snapshot) -> Option<ShardKey> {
+    let live = |b: &BrokerId| s.brokers[b].lifecycle == Lifecycle::Live;
+    let fits = |a: &&Assignment| a.followers.len() == 2 && a.leader.as_ref().is_some_and(live);
+    let shard = s.assignments.values().find(fits)?.shard.clone();
+    let brokers: Vec<BrokerId> = s.brokers.keys().cloned().collect();
+    let a = s.assignments.get_mut(&shard)?;
+    let learners: Vec<BrokerId> =
+        brokers.into_iter().filter(|b| a.voters().all(|v| v != b)).collect();
+    let to = match learners.is_empty() || rng.chance(30) {
+        true => a.followers[0].clone(),
+        false => learners[rng.below(learners.len())].clone(),
+    };
+    a.successor = Some(to.clone());
+    a.state = ShardState::Draining;
+    let leader = a.leader.clone();
+    let reports = s.reports.entry(shard.clone()).or_default();
+    reports.retain(|r| Some(&r.broker) != leader.as_ref() && r.broker != to);
+    let of = |broker: &BrokerId, said: serde_json::Value| {
+        let mut report = json!({"broker": broker, "shard": shard, "generation": 1});
+        report.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+        serde_json::from_value(report).unwrap()
+    };
+    reports.push(of(leader.as_ref()?, json!({"drained": true})));
+    match rng.below(6) {
+        0 => {}
+        1 => reports.push(of(&to, json!({"caught_up": false}))),
+        2 => reports.push(of(&to, json!({"phase": "halted", "caught_up": rng.chance(50)}))),
+        3 => reports.push(of(&to, json!({"halted": "damaged", "generation": 0}))),
+        4 => reports.push(of(&to, json!({"generation": 0}))),
+        _ => reports.push(of(&to, json!({"caught_up": true}))),
+    }
+    Some(shard)
+}
+
+#[test]
+fn a_drained_shard_goes_where_the_written_rule_says() {
+    let (mut led, mut others, mut back, mut waits) = (0, 0, 0, 0);
+    for seed in 0..1500 {
+        let mut rng = Rng::new(seed);
+        let mut s = replicated(&mut rng, Lifecycle::Down);
+        let Some(shard) = fence_one(&mut rng, &mut s) else { continue };
+        let a = &s.assignments[&shard];
+        let plan = plan(&s);
+        assert_eq!(check(&s, &plan), [], "seed {seed}");
+        let write = write_of(&plan, &shard).map(|w| (w.step, w.to.clone()));
+        match WrittenRule::new(&s).hand_over(a) {
+            Outcome::Led(to) => {
+                led += usize::from(a.successor.as_ref() == Some(&to));
+                others += usize::from(a.successor.as_ref() != Some(&to));
+                assert_eq!(write, Some((Step::CutOver, Some(to))), "seed {seed}");
+            }
+            Outcome::Back => {
+                back += 1;
+                assert_eq!(write, Some((Step::Retake, a.leader.clone())), "seed {seed}");
+            }
+            Outcome::Waits => {
+                waits += 1;
+                assert_eq!(write, None, "seed {seed}");
+            }
+        }
+    }
+    assert!(led > 100 && others > 50 && back > 5 && waits > 30, "{led} {others} {back} {waits}");
 }

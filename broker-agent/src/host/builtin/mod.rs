@@ -9,6 +9,7 @@ mod decay;
 mod deletion;
 pub mod disks;
 mod indexing;
+mod making_way;
 mod opening;
 mod peers;
 mod retention;
@@ -26,9 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenkeel_model::{BrokerShard, Generation, Role, ShardKey};
+use evenkeel_model::{BrokerShard, Generation, ShardKey};
 use evenkeel_runtime::Clock;
-use evenkeel_shard_log::{LogConfig, ReplicaConfig};
+use evenkeel_shard_log::{LogConfig, Memo, ReplicaConfig};
 use tokio::sync::{RwLock, watch};
 use tokio::time::Instant;
 
@@ -40,6 +41,7 @@ use crate::maintenance::admission::Admission;
 use deletion::Eraser;
 use disks::{Disks, FileDisks};
 use indexing::Indexer;
+use making_way::may_make_way;
 use peers::{Answering, Peers};
 use scrub::Scrub;
 use shard::{Equipment, Shard, off_the_runtime};
@@ -121,7 +123,7 @@ impl Hosted {
     async fn apply(self: &Arc<Self>, told: BrokerShard) {
         let key = told.assignment.shard.clone();
         let apply = || match self.shard(&key) {
-            Some(shard) if shard.is_halted() && can_begin_anew(&told) => false,
+            Some(shard) if shard.may_begin_anew(&told) => false,
             Some(shard) => shard.apply(&told),
             None => false,
         };
@@ -134,7 +136,7 @@ impl Hosted {
         if apply() {
             return;
         }
-        if let Some(halted) = self.shard(&key).filter(|shard| shard.is_halted()) {
+        if let Some(halted) = self.shard(&key).filter(|shard| shard.may_begin_anew(&told)) {
             halted.close();
             self.set_aside(&key);
         }
@@ -186,7 +188,7 @@ impl Hosted {
         let mut shard = Shard::open(key.clone(), &told, self.equipment.clone(), before);
         if let Some(failure) = shard.failure()
             && failure.is_damage
-            && can_begin_anew(&told)
+            && self.may_begin_anew(&key, &told)
             && self.set_aside(&key)
         {
             let before = shard.failure().cloned();
@@ -211,6 +213,14 @@ impl Hosted {
         });
     }
 
+    /// Whether a shard that cannot be opened may begin anew; not if it is not known what it promised.
+    fn may_begin_anew(&self, key: &ShardKey, told: &BrokerShard) -> bool {
+        let disks = &self.equipment.disks;
+        let read = || Memo::load(&disks.open(key).ok()?).ok();
+        let known = off_the_runtime(disks.is_blocking(), read);
+        known.is_some_and(|memo| may_make_way(told, memo.held.as_ref(), memo.promised))
+    }
+
     /// Gives up a damaged shard's bytes, to be erased as maintenance; whether they are gone.
     fn set_aside(&self, key: &ShardKey) -> bool {
         let disks = &self.equipment.disks;
@@ -226,12 +236,6 @@ impl Hosted {
             }
         }
     }
-}
-
-/// Whether others hold the shard, and this broker is only to get a copy of it: nothing that it has
-/// counts, and nothing that it promised.
-fn can_begin_anew(told: &BrokerShard) -> bool {
-    matches!(told.role, Role::Successor | Role::Joining) && told.assignment.leader.is_some()
 }
 
 /// The host that the agent talks to.

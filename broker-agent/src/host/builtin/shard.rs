@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::disks::Disks;
+use super::making_way::may_make_way;
 use super::opening::{Failure, open_replica};
 use super::peers::Peers;
 use super::syncing::{PutOff, SyncPolicy, sync, sync_at_close};
@@ -131,9 +132,13 @@ impl Shard {
         shard
     }
 
-    /// Whether it was opened, and cannot go on.
-    pub(super) fn is_halted(&self) -> bool {
-        self.look(|replica| replica.halted().is_some()) == Some(true)
+    /// Whether it was opened, cannot go on, and may begin anew as this broker is told.
+    pub(super) fn may_begin_anew(&self, told: &BrokerShard) -> bool {
+        let may = |replica: &Replica| {
+            replica.halted().is_some()
+                && may_make_way(told, replica.assignment(), replica.promised())
+        };
+        self.look(may) == Some(true)
     }
 
     /// Why it could not be opened, if so.

@@ -103,6 +103,12 @@ impl<'a> Cluster<'a> {
         caught_up && !self.has_halted(a, broker)
     }
 
+    /// Whether it says nothing else.
+    pub(super) fn may_hold_everything(&self, a: &Assignment, broker: &BrokerId) -> bool {
+        let caught_up = self.report(a, broker).is_none_or(|r| r.caught_up);
+        caught_up && !self.has_halted(a, broker)
+    }
+
     /// Whether its copy is within the lag bound.
     pub(super) fn is_close(&self, a: &Assignment, broker: &BrokerId) -> bool {
         let bound = self.snapshot.policy.move_fence_max_lag_records;

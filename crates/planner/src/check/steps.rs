@@ -119,8 +119,9 @@ fn step(
             if !leader_says.is_some_and(|r| r.drained || r.phase == Some(Phase::Drained)) {
                 say("the leader has not drained".to_owned());
             }
-            let level = |b: &&BrokerId| {
-                old.successor.as_ref() == Some(*b) || cluster.holds_everything(old, b)
+            let level = |b: &&BrokerId| match old.successor.as_ref() == Some(*b) {
+                true => cluster.may_hold_everything(old, b),
+                false => cluster.holds_everything(old, b),
             };
             match next.leader.as_ref().filter(level) {
                 None => say("the new leader is not known to hold everything".to_owned()),

@@ -1,7 +1,7 @@
 //! Since when something waits, and what would have to change.
 
 use evenkeel_model::{
-    Assignment, BrokerId, CopyPauseRecord, Lifecycle, Millis, ShardKey, Snapshot,
+    Assignment, BrokerId, CopyPauseRecord, Lifecycle, Millis, ShardKey, ShardState, Snapshot,
 };
 
 use crate::decision::{Decision, RefusedBecause, Waiting, WaitingOn};
@@ -72,6 +72,7 @@ impl About<'_> {
     fn since(&self, waiting: &Waiting) -> Option<Millis> {
         let record = self.assignment.and_then(|a| a.move_.as_ref());
         match waiting.on {
+            WaitingOn::CopyBehind if self.is_fenced() => record.and_then(|m| m.fenced_at_ms),
             WaitingOn::CopyBehind => record.map(|m| m.started_at_ms).or(self.since_leaving()),
             WaitingOn::LeaderStopping => record.map(|m| m.fenced_at_ms.unwrap_or(m.started_at_ms)),
             WaitingOn::Settling => Some(self.s.first_registered_ms),
@@ -116,9 +117,17 @@ impl About<'_> {
         if names.is_empty() { "the lost broker".to_owned() } else { names.join(" and ") }
     }
 
+    fn is_fenced(&self) -> bool {
+        self.assignment.is_some_and(|a| a.state == ShardState::Draining)
+    }
+
     fn wait(&self, waiting: &Waiting) -> String {
         let policy = &self.s.policy;
         match waiting.on {
+            WaitingOn::CopyBehind if self.is_fenced() => format!(
+                "the destination reports that it holds everything, or {}",
+                after(policy.fence_timeout_ms, "the fence is given up", "it halts or is lost")
+            ),
             WaitingOn::CopyBehind => format!(
                 "the copy comes within {} records of its leader (move_fence_max_lag_records), or \
                  {}",

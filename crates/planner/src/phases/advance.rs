@@ -1,23 +1,19 @@
 //! Advance: moves in flight finish, or are given up, before anything new starts.
 
-use evenkeel_model::{Move, MoveOutcome, MoveReason, Phase, ShardReport, ShardState};
+use evenkeel_model::{Move, MoveOutcome, MoveReason, ShardReport, ShardState};
 
 use crate::decision::{Reason, Step, Waiting, WaitingOn};
 use crate::pass::{Draft, Pass};
 use crate::pauses;
-use crate::phases::failover::best_replica;
+use crate::phases::hand_over;
 use crate::slots::Slots;
 use crate::world::{NONE, Ord32, Shape, Standing};
-use crate::zones::followers_after;
-
-/// The longest rest after fences that were given up.
-const LONGEST_REST_MS: i64 = 3_600_000;
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
     for shard in pass.lists.moving.clone() {
         let Some(assignment) = pass.world.assignment(shard) else { continue };
         if assignment.state == ShardState::Draining {
-            fenced(pass, shard);
+            hand_over::run(pass, shard);
         } else if !leads(pass, shard) {
             // Failover's business.
         } else if assignment.successor.is_some() {
@@ -35,7 +31,7 @@ fn leads(pass: &Pass<'_>, shard: Ord32) -> bool {
 }
 
 /// The move record, or one made up for a snapshot that left it out.
-fn move_of(pass: &Pass<'_>, shard: Ord32) -> Move {
+pub(super) fn move_of(pass: &Pass<'_>, shard: Ord32) -> Move {
     let assignment = pass.world.assignment(shard);
     assignment.and_then(|a| a.move_.clone()).unwrap_or(Move {
         reason: MoveReason::Operator,
@@ -65,135 +61,6 @@ pub(crate) fn is_close(report: Option<&ShardReport>, bound: u64) -> Result<(), S
             (None, None) => Err("the leader does not count it yet".to_owned()),
         },
     }
-}
-
-fn fenced(pass: &mut Pass<'_>, shard: Ord32) {
-    let world = &pass.world;
-    let shape = world.shape(shard);
-    let record = move_of(pass, shard);
-    let drained = world
-        .report(shard, shape.leader)
-        .is_some_and(|r| r.drained || r.phase == Some(Phase::Drained));
-    let destination = world.standing(shape.successor);
-    let leads = world.standing(shape.leader).may_lead();
-    if drained {
-        match destination {
-            _ if shape.successor == shape.leader => {
-                return retake(pass, shard, shape, record);
-            }
-            Standing::Target | Standing::Draining => {
-                return cut_over(pass, shard, &shape, shape.successor, record.reason);
-            }
-            Standing::Unregistered => {
-                let detail = format!("{} lost its registration", world.name(shape.successor));
-                return pass.wait(shard, WaitingOn::CopyBehind, detail);
-            }
-            Standing::Leaving | Standing::Lost => {
-                if let Some(other) = best_replica(pass, shard, NONE) {
-                    return cut_over(pass, shard, &shape, other, record.reason);
-                }
-                if leads {
-                    return retake(pass, shard, shape, record);
-                }
-            }
-        }
-    }
-    if !leads {
-        return;
-    }
-    let timeout = world.policy.fence_timeout_ms;
-    let since = record.fenced_at_ms.unwrap_or(record.started_at_ms);
-    if timeout > 0 && world.now.saturating_sub(since) > timeout {
-        return give_up_fence(pass, shard, shape, record);
-    }
-    let gone = matches!(destination, Standing::Leaving | Standing::Lost)
-        || shape.successor == shape.leader;
-    if shape.successor != NONE && gone {
-        let detail = format!("{} was lost before the cut-over", world.name(shape.successor));
-        let draft = Draft {
-            step: Step::Abandon,
-            reason: Reason::Move(record.reason),
-            from: shape.leader,
-            to: shape.successor,
-            shape: Shape { successor: NONE, ..shape },
-            state: ShardState::Draining,
-            move_: Some(record),
-            flight: None,
-            outcome: Some(MoveOutcome::GivenUp),
-            detail,
-        };
-        return pass.write(shard, draft);
-    }
-    let detail = format!("{} has not reported that it drained", world.name(shape.leader));
-    pass.wait(shard, WaitingOn::LeaderStopping, detail);
-}
-
-fn cut_over(pass: &mut Pass<'_>, shard: Ord32, shape: &Shape, to: Ord32, reason: MoveReason) {
-    let factor = pass.world.stream_of(shard).factor();
-    let followers = followers_after(&pass.world, shard, shape, to, factor);
-    let detail = format!("{} drained", pass.world.name(shape.leader));
-    let next = Shape { leader: to, followers, successor: NONE, joining: NONE, leaving: NONE };
-    let draft = Draft {
-        step: Step::CutOver,
-        reason: Reason::Move(reason),
-        from: shape.leader,
-        to,
-        shape: next,
-        state: ShardState::Assigning,
-        move_: None,
-        flight: None,
-        outcome: Some(MoveOutcome::CutOver),
-        detail,
-    };
-    pass.write(shard, draft);
-}
-
-fn retake(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, record: Move) {
-    let draft = Draft {
-        step: Step::Retake,
-        reason: Reason::Move(record.reason),
-        from: shape.leader,
-        to: shape.leader,
-        detail: "the destination is gone and no other replica holds everything".to_owned(),
-        shape: Shape { successor: NONE, joining: NONE, leaving: NONE, ..shape },
-        state: ShardState::Assigning,
-        // Nothing was finished: earlier give-ups count on.
-        move_: Some(Move { fenced_at_ms: None, ..record }).filter(|m| m.give_ups > 0),
-        flight: None,
-        outcome: None,
-    };
-    pass.write(shard, draft);
-}
-
-fn give_up_fence(pass: &mut Pass<'_>, shard: Ord32, shape: Shape, record: Move) {
-    let timeout = pass.world.policy.fence_timeout_ms;
-    let give_ups = record.give_ups.saturating_add(1);
-    let doublings = record.give_ups.min(32);
-    let rest = timeout.saturating_mul(1_i64 << doublings).min(LONGEST_REST_MS.max(timeout));
-    let detail = format!(
-        "{} did not drain within {timeout} ms and serves again; the next try rests {rest} ms",
-        pass.world.name(shape.leader)
-    );
-    let move_ = Move {
-        fenced_at_ms: None,
-        progress_at_ms: None,
-        give_ups,
-        next_try_ms: Some(pass.world.now.saturating_add(rest)),
-        ..record
-    };
-    let draft = Draft {
-        step: Step::TimedOut,
-        reason: Reason::Move(move_.reason),
-        from: shape.leader,
-        to: shape.successor,
-        shape: Shape { successor: NONE, joining: NONE, leaving: NONE, ..shape },
-        state: ShardState::Assigning,
-        move_: Some(move_),
-        flight: None,
-        outcome: Some(MoveOutcome::GivenUp),
-        detail,
-    };
-    pass.write(shard, draft);
 }
 
 fn staged(pass: &mut Pass<'_>, shard: Ord32) {

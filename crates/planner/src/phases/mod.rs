@@ -3,6 +3,7 @@
 pub(crate) mod advance;
 pub(crate) mod drain;
 pub(crate) mod failover;
+mod hand_over;
 pub(crate) mod place;
 pub(crate) mod rebalance;
 pub(crate) mod rebuild;

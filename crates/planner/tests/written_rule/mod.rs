@@ -17,7 +17,7 @@ use evenkeel_model::{Assignment, BrokerId, ShardKey, Snapshot, StreamKey};
 
 pub(crate) use load::Loads;
 #[allow(unused_imports, reason = "not every test repairs")]
-pub(crate) use moves::Mend;
+pub(crate) use moves::{Mend, Outcome};
 
 /// What the slow reckoning keeps.
 pub(crate) struct WrittenRule<'s> {

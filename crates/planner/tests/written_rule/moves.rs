@@ -26,7 +26,34 @@ pub(crate) enum Mend {
     Nothing,
 }
 
+/// What becomes of a fenced shard whose leader drained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It goes to this broker.
+    Led(BrokerId),
+    /// Its leader serves again.
+    Back,
+    /// It waits for its destination.
+    Waits,
+}
+
 impl WrittenRule<'_> {
+    /// What becomes of `a`, fenced and drained.
+    pub(crate) fn hand_over(&mut self, a: &Assignment) -> Outcome {
+        let to = a.successor.as_ref().unwrap();
+        let view = &self.s.brokers[to];
+        if view.lifecycle == Lifecycle::Down || self.has_halted(a, to) {
+            // Counted as led by its destination until now.
+            let given = Assignment { leader: Some(to.clone()), ..a.clone() };
+            return self.promote(&given).map_or(Outcome::Back, Outcome::Led);
+        }
+        let denies = self.report(a, to).is_some_and(|r| !r.caught_up);
+        if denies || !view.is_serving() || (view.lifecycle == Lifecycle::Live && !view.registered) {
+            return Outcome::Waits;
+        }
+        Outcome::Led(to.clone())
+    }
+
     /// Whether the last that a broker said of the shard is that its replica halted.
     pub(crate) fn has_halted(&self, a: &Assignment, b: &BrokerId) -> bool {
         let of_shard = self.s.reports.get(&a.shard).into_iter().flatten();

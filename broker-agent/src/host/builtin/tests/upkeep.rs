@@ -111,6 +111,75 @@ async fn a_damaged_leftover_makes_way_for_a_copy_and_only_then() {
     assert_eq!(f.read_all("a").await, expected(0..30));
 }
 
+/// All files of the shard, with their content.
+fn bytes_of(f: &Fixture, disks: &MemoryDisks) -> BTreeMap<String, Option<Vec<u8>>> {
+    let storage = disks.shard(&f.shard).unwrap();
+    let names = files(&storage, ".log").into_iter().chain(["replica.json".to_owned()]);
+    names.map(|name| (name.clone(), storage.read(&name).unwrap())).collect()
+}
+
+/// The broker on `disks` says that its log is damaged, and keeps every byte.
+async fn keeps_what_is_damaged(f: &mut Fixture, name: &str, disks: &MemoryDisks) {
+    let before = bytes_of(f, disks);
+    let damaged = |r: &ShardReport| r.halted.as_ref().is_some_and(|why| why.contains("damaged"));
+    f.until_reported(name, damaged).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(bytes_of(f, disks) == before, "bytes were given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_destination_of_a_fenced_shard_keeps_its_bytes() {
+    let disks = MemoryDisks::new();
+    let mut f = Fixture::start(false, &[]).await;
+    replace(&mut f, "d", &disks, small_segments()).await;
+    f.tell().await;
+    f.until_serving("a").await;
+    f.publish("a", 0..30).await;
+    f.change(|a| a.successor = Some(id("d"))).await;
+    f.until_reported("d", |r| r.caught_up).await;
+    f.change(|a| a.state = ShardState::Draining).await;
+    f.until_reported("a", |r| r.drained).await;
+    let storage = disks.shard(&f.shard).unwrap();
+    storage.flip_bit("00000000000000000000.log", 500, 1);
+    f.restart("d").await;
+    f.tell().await;
+    keeps_what_is_damaged(&mut f, "d", &disks).await;
+    // People put the file right: all that the leader drained for is still there.
+    storage.flip_bit("00000000000000000000.log", 500, 1);
+    f.until_reported("d", |r| r.caught_up && r.halted.is_none()).await;
+    f.change(|a| {
+        a.leader = a.successor.take();
+        a.state = ShardState::Assigning;
+    })
+    .await;
+    f.until_serving("d").await;
+    assert_eq!(f.read_all("d").await, expected(0..30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overtaken_duty_erases_no_damaged_voter() {
+    for restarts in [true, false] {
+        let disks = MemoryDisks::new();
+        let mut f = with_b_halted(&disks).await;
+        // Written before `b` became a follower, and read only now.
+        let mut assignment = f.assignment.clone();
+        assignment.followers = vec![id("c")];
+        assignment.joining = Some(id("b"));
+        let overtaken =
+            BrokerShard { v: RECORD_VERSION, role: Role::Joining, assignment, token: 1 };
+        if restarts {
+            f.restart("b").await;
+        }
+        let before = bytes_of(&f, &disks);
+        f.host("b").apply(overtaken).await;
+        f.tell().await;
+        if restarts {
+            keeps_what_is_damaged(&mut f, "b", &disks).await;
+        }
+        assert!(bytes_of(&f, &disks) == before, "bytes were given up");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_cannot_be_opened_is_tried_again_with_growing_pauses() {
     let disks = MemoryDisks::new();

@@ -9,6 +9,7 @@ mod decay;
 mod deletion;
 pub mod disks;
 mod indexing;
+mod log_time;
 mod making_way;
 mod opening;
 mod peers;

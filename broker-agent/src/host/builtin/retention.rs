@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use evenkeel_model::Millis;
 use evenkeel_shard_log::{Event, LogError, RemovedSegment, Retention};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Hosted;
 use super::deletion::cut_down;
+use super::log_time::LogTimes;
 use super::shard::{Shard, off_the_runtime};
 use crate::config::LogConfig;
 use crate::maintenance::Job;
@@ -31,18 +32,26 @@ pub(super) fn kept(config: &LogConfig) -> Option<Retention> {
 
 /// Lets the shards led here begin where `kept` says. Runs until the host is gone.
 pub(super) async fn retain(hosted: Weak<Hosted>, kept: Retention) {
+    let mut times = LogTimes::default();
     while let Some(hosted) = hosted.upgrade() {
-        let now_ms = hosted.clock.now_ms();
+        let clock_ms = hosted.clock.now_ms();
         let shards: Vec<Arc<Shard>> = hosted.held().values().cloned().collect();
+        times.keep(|shard| hosted.shard(shard).is_some());
         drop(hosted);
         for shard in shards {
+            let now = Instant::now();
             let looked = shard.look(|replica| {
                 let log = replica.log();
-                let start = log.start_to_keep(&kept, now_ms).min(replica.committed());
-                (replica.serving_term().is_some() && start > log.start()).then_some(start)
+                if replica.serving_term().is_none() {
+                    times.follow(&shard.key, log.newest_ms(), now);
+                    return None;
+                }
+                let time = times.lead(&shard.key, shard.opened_ms, clock_ms, now);
+                let start = log.start_to_keep(&kept, time).min(replica.committed());
+                (start > log.start()).then_some((start, time))
             });
-            if let Some(offset) = looked.flatten() {
-                shard.drive(Event::GiveUpBefore { offset, timestamp_ms: now_ms });
+            if let Some((offset, timestamp_ms)) = looked.flatten() {
+                shard.drive(Event::GiveUpBefore { offset, timestamp_ms });
             }
         }
         sleep(LOOK_EVERY).await;

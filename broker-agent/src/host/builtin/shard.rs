@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_model::{Assignment, BrokerShard, Phase, ShardKey, ShardReport};
+use evenkeel_model::{Assignment, BrokerShard, Millis, Phase, ShardKey, ShardReport};
 use evenkeel_shard_log::{Action, Answer, Event, Refusal, Replica, ReplicaConfig, Request};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -37,6 +37,8 @@ pub(super) struct Shard {
     core: Mutex<Core>,
     /// Why it could not be opened.
     failure: Option<Failure>,
+    /// The newest record's time when it was opened, 0 for none.
+    pub(super) opened_ms: Millis,
     status: watch::Sender<ShardStatus>,
     /// The durable end, for copies that wait for it.
     durable: watch::Sender<u64>,
@@ -106,6 +108,7 @@ impl Shard {
             committed: 0,
             log_end: replica.as_ref().map_or(0, |r| r.position().end),
         };
+        let opened_ms = replica.as_ref().map_or(0, |r| r.log().newest_ms());
         let core = Core {
             replica,
             publishing: BTreeMap::new(),
@@ -120,6 +123,7 @@ impl Shard {
             equipment,
             core: Mutex::new(core),
             failure,
+            opened_ms,
             status: watch::Sender::new(status),
             durable: watch::Sender::new(0),
             timer: Notify::new(),

@@ -84,6 +84,17 @@ async fn host_with(
     addresses: &BTreeMap<BrokerId, String>,
     log: LogConfig,
 ) -> Member {
+    host_by(name, disks, network, addresses, log, Clock::simulated(1_700_000_000_000)).await
+}
+
+async fn host_by(
+    name: &BrokerId,
+    disks: Arc<dyn Disks>,
+    network: Network,
+    addresses: &BTreeMap<BrokerId, String>,
+    log: LogConfig,
+    clock: Clock,
+) -> Member {
     let (sender, reports) = mpsc::unbounded_channel();
     let around = Arc::new(Around { addresses: addresses.clone(), alive: AtomicBool::new(true) });
     let opened = open_on(
@@ -91,7 +102,7 @@ async fn host_with(
             broker: name.clone(),
             data_dir: "unused".into(),
             log,
-            clock: Clock::simulated(1_700_000_000_000),
+            clock,
             network: network.clone(),
             surroundings: around.clone(),
             reports: sender,

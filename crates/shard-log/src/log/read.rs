@@ -27,6 +27,11 @@ impl Log {
         offset >= self.end() || self.tail.front().is_some_and(|oldest| offset >= oldest.offset)
     }
 
+    /// The latest time that a record says, milliseconds since the Unix epoch; 0 if none does.
+    pub fn newest_ms(&self) -> i64 {
+        self.segments.iter().map(|segment| segment.newest_ms).max().unwrap_or(0)
+    }
+
     /// Bytes of records between two offsets, to within a few KiB.
     pub fn bytes_between(&self, from: u64, to: u64) -> u64 {
         let parts = self.segments.iter().map(|segment| {

@@ -307,6 +307,36 @@ async fn a_follower_that_missed_what_was_given_up_begins_anew() {
     assert_eq!(f.publish("a", 100..101).await.len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_clock_is_ahead_gives_nothing_up_at_once() {
+    let log = LogConfig { retention_seconds: 600, ..small_segments() };
+    let mut f = Fixture::start(false, &["a", "c"]).await;
+    replace(&mut f, "a", &MemoryDisks::new(), small_segments()).await;
+    f.assignment.leader = Some(id("b"));
+    f.tell().await;
+    f.until_serving("b").await;
+    f.publish("b", 0..100).await;
+    f.until("a", |status| status.committed > 100).await;
+    let away = f.members.remove(&id("a")).unwrap();
+    away.serving.trigger();
+    away.host.close().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (network, year) = (away.network, 365 * 86_400_000);
+    let clock = Clock::simulated(1_700_000_000_000 + year);
+    let a = host_by(&id("a"), away.disks, network, &f.addresses, log, clock).await;
+    f.members.insert(id("a"), a);
+    f.change(|a| (a.leader, a.followers) = (Some(id("a")), vec![id("b"), id("c")])).await;
+    f.until_serving("a").await;
+    for sequence in 100..103 {
+        f.publish("a", sequence..sequence + 1).await;
+        tokio::time::sleep(Duration::from_secs(90)).await;
+    }
+    assert_eq!(begins(&f, "a").await, 0, "nothing is old");
+    // It does go on.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    until_begins(&f, "a", |first| first > 50).await;
+}
+
 /// `b`, on `disks`, follows `a`, has indexes, and has halted because of damage in a closed segment.
 async fn with_b_halted(disks: &MemoryDisks) -> Fixture {
     let mut f = Fixture::start(false, &["b", "c"]).await;

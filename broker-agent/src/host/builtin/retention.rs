@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use evenkeel_model::Millis;
-use evenkeel_shard_log::{Event, LogError, RemovedSegment, Retention};
+use evenkeel_shard_log::{Event, Log, LogError, RemovedSegment, Retention};
 use tokio::time::{Instant, sleep};
 
 use super::Hosted;
@@ -79,8 +79,10 @@ fn with_removed(hosted: &Weak<Hosted>) -> Option<Vec<(Arc<Shard>, u64)>> {
     let hosted = hosted.upgrade()?;
     let shards: Vec<Arc<Shard>> = hosted.held().values().cloned().collect();
     let with = shards.into_iter().filter_map(|shard| {
-        let bytes = shard.look(|replica| replica.log().removed_bytes())?;
-        (bytes > 0).then_some((shard, bytes))
+        // One that was cut to nothing before a crash has no bytes, and is still to be removed.
+        let waits = |log: &Log| (!log.removed().is_empty()).then(|| log.removed_bytes());
+        let bytes = shard.look(|replica| waits(replica.log())).flatten()?;
+        Some((shard, bytes))
     });
     Some(with.collect())
 }

@@ -273,6 +273,19 @@ async fn the_oldest_segments_are_given_up_everywhere_and_erased() {
     }
     assert_eq!(f.publish("a", 199..201).await[0], 200, "what is kept is known");
 
+    // A crash came after a file was cut down, and before it was removed.
+    let emptied = "00000000000000000000.log".to_owned();
+    storage.open(&emptied, true).unwrap();
+    f.restart("a").await;
+    f.tell().await;
+    f.until_serving("a").await;
+    let removed = timeout(LIMIT, async {
+        while files(&storage, ".log").contains(&emptied) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    removed.await.expect("an empty file stays");
+
     f.change(|a| a.joining = Some(id("d"))).await;
     f.until_reported("d", |r| r.caught_up).await;
     assert_eq!(begins(&f, "d").await, first, "a new replica begins there too");

@@ -3,12 +3,12 @@
 //! A log that is opened without some of them is read where they are missing, and they are made here
 //! as other maintenance is done: when nothing more urgent runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use evenkeel_model::ShardKey;
-use evenkeel_shard_log::{IndexJob, IndexStep, LogError};
+use evenkeel_shard_log::{IndexJob, IndexStep, LogError, Verified};
 use tokio::time::{Instant, sleep};
 
 use super::Hosted;
@@ -20,7 +20,7 @@ use crate::maintenance::admission::{Admission, Work};
 /// How often it is looked for segments that were closed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Before a shard is tried again whose index could not be written.
+/// Before a shard is tried again whose index could not be written, or not be read back.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// Makes the indexes of one host.
@@ -29,13 +29,20 @@ pub(super) struct Indexer {
     admission: Admission,
     /// What is announced of each shard.
     announced: BTreeMap<ShardKey, Work>,
+    /// The segment of each shard for which the index before was made again.
+    again_for: BTreeMap<ShardKey, Verified>,
     not_before: BTreeMap<ShardKey, Instant>,
 }
 
 impl Indexer {
     pub(super) fn new(hosted: &Arc<Hosted>, admission: Admission) -> Self {
-        let (announced, not_before) = (BTreeMap::new(), BTreeMap::new());
-        Self { hosted: Arc::downgrade(hosted), admission, announced, not_before }
+        Self {
+            hosted: Arc::downgrade(hosted),
+            admission,
+            announced: BTreeMap::new(),
+            again_for: BTreeMap::new(),
+            not_before: BTreeMap::new(),
+        }
     }
 
     /// Runs until the host is gone.
@@ -47,19 +54,23 @@ impl Indexer {
             // One segment of each in turn, so that a large shard holds no other up.
             for shard in waiting {
                 if let Err(error) = self.index_next(&shard).await {
-                    tracing::warn!(shard = %shard.key, "no index yet: {error}");
-                    self.not_before.insert(shard.key.clone(), Instant::now() + RETRY);
+                    self.put_off(&shard.key, &error.to_string());
                 }
                 self.look();
             }
         }
     }
 
+    fn put_off(&mut self, shard: &ShardKey, why: &str) {
+        tracing::warn!(%shard, "no index yet: {why}");
+        self.not_before.insert(shard.clone(), Instant::now() + RETRY);
+    }
+
     /// Announces what there is to do; the shards of which some may be done now.
     fn look(&mut self) -> Option<Vec<Arc<Shard>>> {
         let hosted = self.hosted.upgrade()?;
         let shards: Vec<Arc<Shard>> = hosted.held().values().cloned().collect();
-        let mut waiting = Vec::new();
+        let (mut waiting, mut unfinished) = (Vec::new(), BTreeSet::new());
         let mut announced = std::mem::take(&mut self.announced);
         for shard in shards {
             let looked = shard.look(|replica| match replica.halted() {
@@ -70,6 +81,7 @@ impl Indexer {
             if bytes == 0 {
                 continue;
             }
+            unfinished.insert(shard.key.clone());
             let known = announced.remove(&shard.key);
             let mut work = known.unwrap_or_else(|| self.admission.work(Job::Index, 0));
             work.set_left(bytes);
@@ -79,7 +91,8 @@ impl Indexer {
                 waiting.push(shard);
             }
         }
-        self.not_before.retain(|shard, _| self.announced.contains_key(shard));
+        self.again_for.retain(|shard, _| unfinished.contains(shard));
+        self.not_before.retain(|shard, _| unfinished.contains(shard));
         Some(waiting)
     }
 
@@ -114,6 +127,9 @@ impl Indexer {
                 Ok(IndexStep::Read(_)) => {}
                 Ok(IndexStep::NeedsEarlier) => {
                     shard.change(|_, replica| replica.forget_index_before(job));
+                    if self.again_for.insert(shard.key.clone(), at) == Some(at) {
+                        self.put_off(&shard.key, "the one before was made and cannot be read");
+                    }
                     return false;
                 }
                 Err(error) => {

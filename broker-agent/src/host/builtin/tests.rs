@@ -1,5 +1,6 @@
 //! Whole hosts that talk to each other over gRPC.
 
+mod unreadable;
 mod upkeep;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ struct Member {
     disks: Arc<dyn Disks>,
     network: Network,
     serving: Shutdown,
+    maintenance: Admission,
 }
 
 struct Fixture {
@@ -96,6 +98,7 @@ async fn host_by(
     clock: Clock,
 ) -> Member {
     let (sender, reports) = mpsc::unbounded_channel();
+    let maintenance = Admission::new(1 << 30);
     let around = Arc::new(Around { addresses: addresses.clone(), alive: AtomicBool::new(true) });
     let opened = open_on(
         HostContext {
@@ -106,7 +109,7 @@ async fn host_by(
             network: network.clone(),
             surroundings: around.clone(),
             reports: sender,
-            maintenance: Admission::new(1 << 30),
+            maintenance: maintenance.clone(),
         },
         disks.clone(),
     );
@@ -114,7 +117,7 @@ async fn host_by(
     let incoming = network.listen(&addresses[name]).await.unwrap();
     let server = (opened.serve)(grpc::Server::new(evenkeel_proto::DESCRIPTORS).unwrap());
     tokio::spawn(server.serve(incoming, Health::new(), serving.clone()));
-    Member { host: opened.host, reports, around, disks, network, serving }
+    Member { host: opened.host, reports, around, disks, network, serving, maintenance }
 }
 
 impl Fixture {

@@ -5,29 +5,29 @@ use evenkeel_shard_log::storage::Storage;
 use super::*;
 
 /// Closes a segment after every few records.
-fn small_segments() -> LogConfig {
+pub(super) fn small_segments() -> LogConfig {
     LogConfig { segment_bytes: 1000, ..LogConfig::default() }
 }
 
 /// Gives a broker that was not told anything yet this disk and these settings.
-async fn replace(f: &mut Fixture, name: &str, disks: &MemoryDisks, log: LogConfig) {
+pub(super) async fn replace(f: &mut Fixture, name: &str, disks: Arc<dyn Disks>, log: LogConfig) {
     let network = f.members[&id(name)].network.clone();
     f.members[&id(name)].serving.trigger();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let member = host_with(&id(name), Arc::new(disks.clone()), network, &f.addresses, log).await;
+    let member = host_with(&id(name), disks, network, &f.addresses, log).await;
     f.members.insert(id(name), member);
 }
 
 /// Brokers a to c over simulated links, `a` on this disk and with these settings.
 async fn with_a_on(disks: &MemoryDisks, log: LogConfig) -> Fixture {
     let mut f = Fixture::start(false, &["b", "c"]).await;
-    replace(&mut f, "a", disks, log).await;
+    replace(&mut f, "a", Arc::new(disks.clone()), log).await;
     f.tell().await;
     f.until_serving("a").await;
     f
 }
 
-fn files(storage: &dyn Storage, ending: &str) -> Vec<String> {
+pub(super) fn files(storage: &dyn Storage, ending: &str) -> Vec<String> {
     let names = storage.list().unwrap().into_iter().map(|(name, _)| name);
     names.filter(|name| name.ends_with(ending)).collect()
 }
@@ -131,7 +131,7 @@ async fn keeps_what_is_damaged(f: &mut Fixture, name: &str, disks: &MemoryDisks)
 async fn a_damaged_destination_of_a_fenced_shard_keeps_its_bytes() {
     let disks = MemoryDisks::new();
     let mut f = Fixture::start(false, &[]).await;
-    replace(&mut f, "d", &disks, small_segments()).await;
+    replace(&mut f, "d", Arc::new(disks.clone()), small_segments()).await;
     f.tell().await;
     f.until_serving("a").await;
     f.publish("a", 0..30).await;
@@ -324,7 +324,7 @@ async fn a_follower_that_missed_what_was_given_up_begins_anew() {
 async fn a_leader_whose_clock_is_ahead_gives_nothing_up_at_once() {
     let log = LogConfig { retention_seconds: 600, ..small_segments() };
     let mut f = Fixture::start(false, &["a", "c"]).await;
-    replace(&mut f, "a", &MemoryDisks::new(), small_segments()).await;
+    replace(&mut f, "a", Arc::new(MemoryDisks::new()), small_segments()).await;
     f.assignment.leader = Some(id("b"));
     f.tell().await;
     f.until_serving("b").await;
@@ -353,7 +353,7 @@ async fn a_leader_whose_clock_is_ahead_gives_nothing_up_at_once() {
 /// `b`, on `disks`, follows `a`, has indexes, and has halted because of damage in a closed segment.
 async fn with_b_halted(disks: &MemoryDisks) -> Fixture {
     let mut f = Fixture::start(false, &["b", "c"]).await;
-    replace(&mut f, "b", disks, small_segments()).await;
+    replace(&mut f, "b", Arc::new(disks.clone()), small_segments()).await;
     f.tell().await;
     f.until_serving("a").await;
     f.publish("a", 0..100).await;

@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(30);
 pub(super) struct Indexer {
     hosted: Weak<Hosted>,
     admission: Admission,
-    /// What is announced of each shard.
+    /// What is announced of each shard that is not to be tried again later.
     announced: BTreeMap<ShardKey, Work>,
     /// The segment of each shard for which the index before was made again.
     again_for: BTreeMap<ShardKey, Verified>,
@@ -66,7 +66,7 @@ impl Indexer {
         self.not_before.insert(shard.clone(), Instant::now() + RETRY);
     }
 
-    /// Announces what there is to do; the shards of which some may be done now.
+    /// Announces what there is to do now; the shards of which that is.
     fn look(&mut self) -> Option<Vec<Arc<Shard>>> {
         let hosted = self.hosted.upgrade()?;
         let shards: Vec<Arc<Shard>> = hosted.held().values().cloned().collect();
@@ -82,14 +82,15 @@ impl Indexer {
                 continue;
             }
             unfinished.insert(shard.key.clone());
+            // What waits for its next try takes nothing from copies.
+            if self.not_before.get(&shard.key).is_some_and(|later| *later > Instant::now()) {
+                continue;
+            }
             let known = announced.remove(&shard.key);
             let mut work = known.unwrap_or_else(|| self.admission.work(Job::Index, 0));
             work.set_left(bytes);
             self.announced.insert(shard.key.clone(), work);
-            let later = self.not_before.get(&shard.key);
-            if later.is_none_or(|later| *later <= Instant::now()) {
-                waiting.push(shard);
-            }
+            waiting.push(shard);
         }
         self.again_for.retain(|shard, _| unfinished.contains(shard));
         self.not_before.retain(|shard, _| unfinished.contains(shard));

@@ -125,3 +125,16 @@ async fn an_index_that_cannot_be_read_back_is_made_again_with_pauses() {
     let count = |ending: &str| upkeep::files(&storage, ending).len();
     assert_eq!(count(".idx") + 1, count(".log"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_waits_for_its_next_try_takes_nothing_from_copies() {
+    let (f, disks) = spoilt().await;
+    let storage = disks.disks.shard(&f.shard).unwrap();
+    assert!(upkeep::files(&storage, ".idx").len() < 3, "there is more to do");
+    let maintenance = &f.members[&id("a")].maintenance;
+    let (announced, before) = maintenance.figures(Job::Index);
+    assert_eq!(announced, 0);
+    disks.is_mended.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert!(maintenance.figures(Job::Index).1 > before, "it is tried again");
+}

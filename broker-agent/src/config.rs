@@ -93,6 +93,9 @@ pub struct LogConfig {
     pub retention_bytes: u64,
     /// How long records are kept at least, where this broker leads.
     pub retention_seconds: u64,
+    /// Superseded part of a cache's closed segments from which it is compacted, where this broker
+    /// leads.
+    pub cache_compaction_percent: u32,
 }
 
 /// When appended records are synced to the disk.
@@ -118,6 +121,7 @@ impl Default for LogConfig {
             scrub_interval_seconds: 7 * 24 * 3600,
             retention_bytes: 0,
             retention_seconds: 0,
+            cache_compaction_percent: 50,
         }
     }
 }
@@ -209,6 +213,7 @@ impl Settings for Config {
         key("log.scrub_interval_seconds", "seconds", "every closed segment is read once in so long to find decay", "never"),
         key("log.retention_bytes", "bytes", "of each shard led here, closed segments beyond so many bytes are given up on all its brokers", "kept whatever their size"),
         key("log.retention_seconds", "seconds", "of each shard led here, closed segments whose records are all older are given up on all its brokers", "kept whatever their age"),
+        key("log.cache_compaction_percent", "percent of closed bytes", "each cache led here is compacted while so much of it is superseded, and log.retention_* does not apply to it", "caches are not compacted, and kept like streams"),
     ];
 
     fn check(&self) -> Result<(), Invalid> {
@@ -230,10 +235,13 @@ impl Settings for Config {
             let expected = "at most 3145728 bytes";
             return Err(Invalid::new("log.record_max_bytes", self.log.record_max_bytes, expected));
         }
-        if self.disk_high_water_percent > 100 {
-            let expected = "a number of at most 100";
-            let given = self.disk_high_water_percent;
-            return Err(Invalid::new("disk_high_water_percent", given, expected));
+        for (key, given) in [
+            ("disk_high_water_percent", self.disk_high_water_percent),
+            ("log.cache_compaction_percent", self.log.cache_compaction_percent),
+        ] {
+            if given > 100 {
+                return Err(Invalid::new(key, given, "a number of at most 100"));
+            }
         }
         if !(self.copy_target_p99_ms.is_finite() && self.copy_target_p99_ms > 0.0) {
             let expected = "a number above 0";

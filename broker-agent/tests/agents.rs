@@ -40,7 +40,8 @@ async fn subscribe(
     from_offset: u64,
     stop_at_end: bool,
 ) -> tonic::Streaming<SubscribeResponse> {
-    let request = SubscribeRequest { shard: shard.to_string(), from_offset, stop_at_end };
+    let shard = shard.to_string();
+    let request = SubscribeRequest { shard, from_offset, stop_at_end, began_offset: None };
     client.subscribe(request).await.unwrap().into_inner()
 }
 

@@ -36,7 +36,7 @@ async fn fill(cluster: &Cluster, records: std::ops::RangeInclusive<u64>) {
 async fn read(cluster: &Cluster, broker: &str, from_offset: u64) -> Result<Vec<u64>, Status> {
     let mut client = cluster.client(broker).await;
     let shard = shard(0).to_string();
-    let asked = SubscribeRequest { shard, from_offset, stop_at_end: true };
+    let asked = SubscribeRequest { shard, from_offset, stop_at_end: true, began_offset: None };
     let mut events = client.subscribe(asked).await?.into_inner();
     let mut sequences = Vec::new();
     while let Some(response) = events.message().await? {

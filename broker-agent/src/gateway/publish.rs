@@ -208,6 +208,7 @@ impl Publish<'_> {
 
     fn records(&self) -> Vec<NewRecord> {
         let records = self.request.records.iter().map(|record| NewRecord {
+            key: record.key.clone(),
             payload: record.payload.clone(),
             producer_id: record.producer_id,
             sequence: record.sequence,

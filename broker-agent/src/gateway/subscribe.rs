@@ -27,6 +27,8 @@ type Answers = mpsc::Sender<Result<SubscribeResponse, Status>>;
 struct Subscription {
     gateway: Gateway,
     shard: ShardKey,
+    /// Where its reader began: it has everything from there to the position.
+    began: u64,
     position: u64,
     /// Where a subscription with `stop_at_end` ends.
     stop_at: Option<u64>,
@@ -53,6 +55,7 @@ impl Gateway {
         let subscription = Subscription {
             gateway: self.clone(),
             shard,
+            began: request.began_offset.unwrap_or(u64::MAX).min(request.from_offset),
             position: request.from_offset,
             stop_at: None,
             answers,
@@ -144,8 +147,10 @@ impl Subscription {
             })?;
             let moved_on = batch.next_offset > self.position;
             self.position = self.position.max(batch.next_offset);
-            if !batch.records.is_empty() {
-                let records = batch.records.into_iter().map(stored).collect();
+            let is_news = |r: &CommittedRecord| r.rewrites.is_none_or(|at| at < self.began);
+            let records: Vec<StoredRecord> =
+                batch.records.into_iter().filter(is_news).map(stored).collect();
+            if !records.is_empty() {
                 let event = Some(Event::Records(Records { records }));
                 if self.answers.send(Ok(SubscribeResponse { event })).await.is_err() {
                     return Ok(Event::End(End { end_offset: self.position }));
@@ -209,6 +214,7 @@ fn stored(record: CommittedRecord) -> StoredRecord {
         payload: record.payload,
         producer_id: record.producer_id,
         sequence: record.sequence,
+        key: record.key,
     }
 }
 

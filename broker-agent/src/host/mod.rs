@@ -67,7 +67,9 @@ pub type ReportEdges = mpsc::UnboundedSender<ShardReport>;
 /// A record on its way in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
-    /// The client's bytes.
+    /// What the payload is the newest value of.
+    pub key: Option<Bytes>,
+    /// The client's bytes; with a key, none deletes the key.
     pub payload: Bytes,
     /// 0: repetitions are not looked for.
     pub producer_id: u64,
@@ -82,8 +84,13 @@ pub struct CommittedRecord {
     pub offset: u64,
     /// When its leader took it.
     pub timestamp_ms: Millis,
-    /// The client's bytes.
+    /// What the payload is the newest value of.
+    pub key: Option<Bytes>,
+    /// The client's bytes; with a key, none deletes the key.
     pub payload: Bytes,
+    /// Where it was before, if it was written again by a compaction: who read it there need not
+    /// read it here.
+    pub rewrites: Option<u64>,
     /// Its producer, 0 if none was named.
     pub producer_id: u64,
     /// Its place among the producer's records.

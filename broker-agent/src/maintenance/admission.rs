@@ -51,9 +51,10 @@ pub struct Period {
 }
 
 impl State {
-    /// The disk is so full that erasing goes first.
-    fn is_urgent(&self) -> bool {
-        self.disk_is_high && self.turns.backlog(Job::Deletion) > 0
+    /// What goes first because the disk is full: erasing, and then what leads to it.
+    fn urgent(&self) -> Option<Job> {
+        let jobs = [Job::Deletion, Job::Compaction];
+        jobs.into_iter().find(|job| self.disk_is_high && self.turns.backlog(*job) > 0)
     }
 
     fn has_work(&self) -> bool {
@@ -65,7 +66,7 @@ impl State {
         let copies_run = self.repairs + self.routine > 0;
         let most = if copies_run { self.allowed / 2 } else { self.allowed };
         let trickle = ((self.allowed as f64 * TRICKLE) as u64).max(1);
-        if self.is_urgent() {
+        if self.urgent().is_some() {
             most
         } else if self.repairs > 0 {
             trickle
@@ -173,6 +174,11 @@ impl Admission {
         (state.turns.backlog(job), state.turns.done(job))
     }
 
+    /// Whether the disk is above its high-water mark.
+    pub fn is_disk_high(&self) -> bool {
+        self.lock().disk_is_high
+    }
+
     /// Whether the disk is above its high-water mark: then erasing takes all that is allowed.
     pub fn set_disk_high(&self, is_high: bool) {
         if self.lock().disk_is_high != is_high {
@@ -218,7 +224,7 @@ impl Admission {
             changed.as_mut().enable();
             let next = {
                 let state = self.lock();
-                state.turns.next(state.is_urgent().then_some(Job::Deletion))
+                state.turns.next(state.urgent())
             };
             if next == Some(ticket.number) {
                 tokio::select! {

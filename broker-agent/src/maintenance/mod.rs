@@ -20,11 +20,13 @@ pub enum Job {
     Scrub,
     /// Erasing the bytes of shards that this broker holds no more.
     Deletion,
+    /// Reading caches and writing again what still counts of their oldest segments.
+    Compaction,
 }
 
 impl Job {
     /// Every job.
-    pub const ALL: [Self; 3] = [Self::Index, Self::Scrub, Self::Deletion];
+    pub const ALL: [Self; 4] = [Self::Index, Self::Scrub, Self::Deletion, Self::Compaction];
 
     /// The word used in metrics.
     pub fn as_str(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Job {
             Self::Index => "index",
             Self::Scrub => "scrub",
             Self::Deletion => "deletion",
+            Self::Compaction => "compaction",
         }
     }
 }

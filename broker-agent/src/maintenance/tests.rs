@@ -122,6 +122,29 @@ async fn a_full_disk_lets_deletion_take_everything_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_disk_lets_compaction_go_on_once_nothing_is_left_to_erase() {
+    let admission = Admission::new(ALLOWED);
+    admission.set_rates(ALLOWED, 500_000);
+    let _repair = admission.copying(CopyClass::LastCopy);
+    busy(&admission, Job::Scrub, 10_000);
+    busy(&admission, Job::Compaction, 10_000);
+    let compacted = || admission.figures(Job::Compaction).1;
+    sleep(SECOND).await;
+    assert!((40_000..120_000).contains(&compacted()), "half of the trickle: {}", compacted());
+    admission.set_disk_high(true);
+    let mut deletion = admission.work(Job::Deletion, 2_000_000);
+    let before = compacted();
+    while deletion.left() > 0 {
+        deletion.acquire(100_000).await;
+    }
+    assert!(compacted() - before <= 20_000, "erasing goes first");
+    let (before, scrubbed) = (compacted(), done(&admission)[0]);
+    sleep(SECOND).await;
+    assert!(compacted() - before > 4_000_000, "half of what both may take");
+    assert!(done(&admission)[0] - scrubbed <= 10_000, "the scrub waits");
+}
+
+#[tokio::test(start_paused = true)]
 async fn copies_have_it_all_where_there_is_no_maintenance() {
     let admission = Admission::new(ALLOWED);
     admission.set_rates(ALLOWED, 5_000_000);

@@ -287,6 +287,7 @@ pub(crate) async fn publish(
         payload: format!("record {sequence}").into_bytes().into(),
         producer_id: 9,
         sequence,
+        key: None,
     };
     let request =
         PublishRequest { shard: shard.to_string(), records: vec![record], forwarded: false };
@@ -305,6 +306,7 @@ pub(crate) async fn publish_batch(
         payload: vec![sequence as u8; payload].into(),
         producer_id: 9,
         sequence,
+        key: None,
     };
     let request = PublishRequest {
         shard: shard.to_string(),

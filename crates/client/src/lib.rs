@@ -20,7 +20,7 @@ pub use client::Client;
 pub use config::ClientConfig;
 pub use connect::{Connect, tcp};
 pub use error::{ClientError, Fate};
-pub use producer::{MAX_BATCH_RECORDS, Producer, Published};
+pub use producer::{Entry, MAX_BATCH_RECORDS, Producer, Published};
 pub use routes::Route;
 pub use subscription::{Delivery, Subscription};
 

@@ -33,6 +33,21 @@ impl Published {
     }
 }
 
+/// What one record says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// What the value is of, at most 1024 bytes: a cache keeps the newest value of each key.
+    pub key: Option<Bytes>,
+    /// The bytes; with a key, none deletes the key.
+    pub value: Bytes,
+}
+
+impl From<Bytes> for Entry {
+    fn from(value: Bytes) -> Self {
+        Self { key: None, value }
+    }
+}
+
 /// Most records of one request. Brokers remember so many sequences of a producer: a repetition of
 /// a longer one could not be recognised.
 pub const MAX_BATCH_RECORDS: usize = 256;
@@ -73,6 +88,15 @@ impl Producer {
         shard: u32,
         payloads: Vec<Bytes>,
     ) -> Result<Published, ClientError> {
+        self.publish_entries(shard, payloads.into_iter().map(Entry::from).collect()).await
+    }
+
+    /// The same, for records that may have keys.
+    pub async fn publish_entries(
+        &self,
+        shard: u32,
+        entries: Vec<Entry>,
+    ) -> Result<Published, ClientError> {
         let lane = {
             let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(lanes.entry(shard).or_default())
@@ -81,9 +105,9 @@ impl Producer {
         let mut last = lane.lock().await;
         let shard = self.stream.shard(shard);
         let mut all: Option<Published> = None;
-        let mut payloads = payloads.into_iter();
+        let mut entries = entries.into_iter();
         loop {
-            let part: Vec<Bytes> = payloads.by_ref().take(MAX_BATCH_RECORDS).collect();
+            let part: Vec<Entry> = entries.by_ref().take(MAX_BATCH_RECORDS).collect();
             if part.is_empty()
                 && let Some(all) = all
             {
@@ -103,12 +127,13 @@ impl Producer {
         }
     }
 
-    fn request(&self, shard: &ShardKey, before: u64, payloads: Vec<Bytes>) -> PublishRequest {
-        let records = payloads
+    fn request(&self, shard: &ShardKey, before: u64, entries: Vec<Entry>) -> PublishRequest {
+        let records = entries
             .into_iter()
             .zip(before + 1..)
-            .map(|(payload, sequence)| Record {
-                payload,
+            .map(|(Entry { key, value }, sequence)| Record {
+                key,
+                payload: value,
                 producer_id: self.id,
                 sequence: if self.id == 0 { 0 } else { sequence },
             })

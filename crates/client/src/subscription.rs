@@ -35,6 +35,7 @@ pub enum Delivery {
 pub struct Subscription {
     client: Client,
     shard: ShardKey,
+    began: u64,
     next: u64,
     stop_at_end: bool,
     ended: Option<u64>,
@@ -53,6 +54,7 @@ impl Subscription {
         Self {
             client,
             shard,
+            began: next,
             next,
             stop_at_end,
             ended: None,
@@ -164,6 +166,7 @@ impl Subscription {
             shard: self.shard.to_string(),
             from_offset: self.next,
             stop_at_end: self.stop_at_end,
+            began_offset: Some(self.began),
         };
         let limit = self.client.config().attempt_timeout;
         match tokio::time::timeout(limit, stub.subscribe(request)).await {

@@ -107,7 +107,9 @@ pub struct Draft {
     pub producer: u64,
     /// The producer's own number of it.
     pub sequence: u64,
-    /// The content.
+    /// What the content is the newest value of; at most [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
+    pub key: Option<Bytes>,
+    /// The content; with a key, none deletes the key.
     pub payload: Bytes,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::Record;
+use crate::record::{Record, RecordKind};
 use crate::varint::{put, take};
 
 /// Producers remembered per shard; the one that wrote least recently is forgotten first.
@@ -57,7 +57,8 @@ impl ProducerTable {
     }
 
     pub(crate) fn note(&mut self, record: &Record) {
-        if record.producer == 0 {
+        // What was written again is known from where it was first.
+        if record.producer == 0 || record.kind == RecordKind::Rewritten {
             return;
         }
         let known = self.producers.entry(record.producer).or_default();
@@ -138,7 +139,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::record::{RecordKind, Term};
+    use crate::record::Term;
 
     fn record(offset: u64, producer: u64, sequence: u64) -> Record {
         Record {

@@ -54,6 +54,19 @@ pub enum RecordKind {
     /// Once committed, the log begins at the offset that is its payload, eight bytes, the lowest
     /// first; reaches no consumer.
     LogStart,
+    /// Written by a producer, with a key: the payload is the key's length, two bytes, the lowest
+    /// first, the key and the value.
+    Keyed,
+    /// A producer's record that was written again before its segment was given up: the payload is
+    /// the offset that it had, eight bytes, the lowest first, and then as with a key. A length of
+    /// 65535 stands for no key.
+    Rewritten,
+}
+
+impl RecordKind {
+    /// By the byte in a frame that stands for it.
+    const ALL: [Self; 5] =
+        [Self::Data, Self::GenerationStart, Self::LogStart, Self::Keyed, Self::Rewritten];
 }
 
 /// One record of a shard's log. Cheap to clone.
@@ -88,11 +101,7 @@ impl Record {
         let length = (self.frame_bytes() - 8) as u32;
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&length.to_le_bytes());
-        out.push(match self.kind {
-            RecordKind::Data => 0,
-            RecordKind::GenerationStart => 1,
-            RecordKind::LogStart => 2,
-        });
+        out.push(self.kind as u8);
         out.extend_from_slice(&self.term.opening.to_le_bytes());
         out.extend_from_slice(&unsynced.to_le_bytes());
         out.extend_from_slice(&self.term.generation.to_le_bytes());
@@ -146,13 +155,19 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(le)
 }
 
+fn kind_at(bytes: &[u8]) -> Option<RecordKind> {
+    RecordKind::ALL.get(usize::from(bytes[8])).copied()
+}
+
 /// Length in bytes and offset that the header at the start of `bytes` claims, unchecked.
 pub(crate) fn peek(bytes: &[u8]) -> Result<(usize, u64), BadFrame> {
     if bytes.len() < HEADER_BYTES {
         return Err(BadFrame::Short);
     }
     let total = u32_at(bytes, 4) as usize + 8;
-    if !(HEADER_BYTES..=HEADER_BYTES + MAX_PAYLOAD_BYTES).contains(&total) || bytes[8] > 2 {
+    if !(HEADER_BYTES..=HEADER_BYTES + MAX_PAYLOAD_BYTES).contains(&total)
+        || kind_at(bytes).is_none()
+    {
         return Err(BadFrame::Malformed);
     }
     Ok((total, u64_at(bytes, 25)))
@@ -173,11 +188,7 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, BadFrame> {
         timestamp_ms: u64_at(bytes, 33) as i64,
         producer: u64_at(bytes, 41),
         sequence: u64_at(bytes, 49),
-        kind: match bytes[8] {
-            0 => RecordKind::Data,
-            1 => RecordKind::GenerationStart,
-            _ => RecordKind::LogStart,
-        },
+        kind: kind_at(bytes).ok_or(BadFrame::Malformed)?,
         payload: bytes.slice(HEADER_BYTES..total),
     };
     Ok(Frame { record, unsynced: u32_at(bytes, 13), bytes: total })
@@ -186,6 +197,13 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, BadFrame> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_a_byte_that_stays() {
+        let bytes = RecordKind::ALL.map(|kind| kind as u8);
+        assert_eq!(bytes, [0, 1, 2, 3, 4]);
+        assert_eq!(RecordKind::LogStart as u8, 2);
+    }
 
     #[test]
     fn frames_round_trip_and_every_flipped_bit_is_noticed() {

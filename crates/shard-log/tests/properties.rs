@@ -42,6 +42,31 @@ fn committed_records_survive_seeded_schedules() {
     assert!(restarted as u64 > seeds / 10, "{restarted} logs began anew");
 }
 
+fn compacting(choices: Choices, steps: usize) -> (Result<(), String>, Cluster) {
+    let mut cluster = Cluster::new(choices, true);
+    cluster.compacts = true;
+    let verdict = cluster.run(steps);
+    (verdict, cluster)
+}
+
+#[test]
+fn compacted_logs_say_what_all_that_was_committed_says() {
+    let seeds: u64 = 100;
+    let (mut writes, mut rewritten, mut given_up) = (0, 0, 0);
+    for seed in 0..seeds {
+        let (verdict, cluster) = compacting(Choices::seeded(seed), 3000);
+        if let Err(error) = verdict {
+            panic!("seed {seed}: {}", explain(&cluster, &error));
+        }
+        writes += cluster.planner.writes.len();
+        rewritten += cluster.rewritten();
+        given_up += usize::from(cluster.begins_at() > 0);
+    }
+    assert!(writes as u64 > 5 * seeds, "{writes} writes");
+    assert!(rewritten as u64 > 10 * seeds, "{rewritten} records were written again");
+    assert!(given_up as u64 > seeds / 2, "{given_up} logs begin later");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -50,6 +75,16 @@ proptest! {
         bytes in proptest::collection::vec(any::<u16>(), 500..8000)
     ) {
         let (verdict, cluster) = run(Choices::Given { bytes, next: 0 }, 4000, true);
+        if let Err(error) = verdict {
+            prop_assert!(false, "{}", explain(&cluster, &error));
+        }
+    }
+
+    #[test]
+    fn compaction_changes_nothing_that_any_log_says(
+        bytes in proptest::collection::vec(any::<u16>(), 500..8000)
+    ) {
+        let (verdict, cluster) = compacting(Choices::Given { bytes, next: 0 }, 4000);
         if let Err(error) = verdict {
             prop_assert!(false, "{}", explain(&cluster, &error));
         }

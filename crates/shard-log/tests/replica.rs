@@ -121,6 +121,7 @@ impl Net {
         let drafts = vec![Draft {
             producer: 0,
             sequence: 0,
+            key: None,
             payload: Bytes::from_static(payload.as_bytes()),
         }];
         self.handle(&id(name), Event::Propose { id: proposal, timestamp_ms: 0, drafts });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use evenkeel_model::{Role, ShardKey};
-use evenkeel_shard_log::{Draft, LogError, ReadLimit, Record, RecordKind, Refusal};
+use evenkeel_shard_log::{Content, Draft, LogError, ReadLimit, Record, Refusal};
 
 use super::copying::unopened;
 use super::decay::suspect;
@@ -43,19 +43,21 @@ impl Hosted {
         records: Vec<NewRecord>,
     ) -> Result<Published, PublishError> {
         let shard = self.shard(shard).ok_or(PublishError::NotLeading)?;
-        if let Some(long) = records.iter().find(|r| r.payload.len() > self.record_max_bytes) {
-            let (given, most) = (long.payload.len(), self.record_max_bytes);
+        let size = |r: &NewRecord| r.payload.len() + r.key.as_ref().map_or(0, |key| key.len());
+        if let Some(given) = records.iter().map(size).find(|size| *size > self.record_max_bytes) {
+            let most = self.record_max_bytes;
             let detail = format!("record of {given} bytes: expected at most {most}");
             return Err(PublishError::Invalid(detail));
         }
         if !self.surroundings.is_alive() {
             return Err(PublishError::NotServing(NOT_ALIVE.to_owned()));
         }
-        let bytes: usize = records.iter().map(|r| r.payload.len()).sum();
+        let bytes: usize = records.iter().map(size).sum();
         let count = records.len();
         let drafts = records.into_iter().map(|record| Draft {
             producer: record.producer_id,
             sequence: record.sequence,
+            key: record.key,
             payload: record.payload,
         });
         let answer = shard.propose(self.clock.now_ms(), drafts.collect());
@@ -94,8 +96,7 @@ impl Hosted {
             })?;
             let Some(last) = batch.last() else { break };
             next_offset = last.offset + 1;
-            let data = batch.into_iter().filter(|r| r.kind == RecordKind::Data);
-            records.extend(data.map(committed_record));
+            records.extend(batch.into_iter().filter_map(committed_record));
         }
         let bytes = records.iter().map(|r| r.payload.len()).sum();
         Figures::add(&shard.figures.bytes_out, bytes);
@@ -103,14 +104,18 @@ impl Hosted {
     }
 }
 
-fn committed_record(record: Record) -> CommittedRecord {
-    CommittedRecord {
+/// A client's record as it is read; `None` for the host's own.
+fn committed_record(record: Record) -> Option<CommittedRecord> {
+    let Content { key, value, rewrites } = record.content()?;
+    Some(CommittedRecord {
         offset: record.offset,
         timestamp_ms: record.timestamp_ms,
-        payload: record.payload,
+        key,
+        payload: value,
+        rewrites,
         producer_id: record.producer,
         sequence: record.sequence,
-    }
+    })
 }
 
 /// What a shard did and holds; `None` if it could not be opened.

@@ -4,6 +4,7 @@
 //! state machine asks of a disk that may be slow runs off the async runtime.
 
 mod clients;
+mod compaction;
 mod copying;
 mod decay;
 mod deletion;
@@ -39,6 +40,7 @@ use super::{
     RangeDigest, ReadBatch, ShardCounters, ShardError, ShardHost, ShardStatus, Surroundings,
 };
 use crate::maintenance::admission::Admission;
+use compaction::Compactor;
 use deletion::Eraser;
 use disks::{Disks, FileDisks};
 use indexing::Indexer;
@@ -86,8 +88,14 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
     });
     let scrub_every = Duration::from_secs(context.log.scrub_interval_seconds);
     hosted.start_maintenance(&context.maintenance, scrub_every);
+    let compaction_percent = context.log.cache_compaction_percent;
     if let Some(kept) = retention::kept(&context.log) {
-        tokio::spawn(retention::retain(Arc::downgrade(&hosted), kept));
+        let caches_too = compaction_percent == 0;
+        tokio::spawn(retention::retain(Arc::downgrade(&hosted), kept, caches_too));
+    }
+    if compaction_percent > 0 {
+        let admission = context.maintenance.clone();
+        tokio::spawn(Compactor::new(&hosted, admission, compaction_percent).run());
     }
     let server = Answering::server(&hosted);
     OpenHost {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use evenkeel_model::Millis;
+use evenkeel_model::{Kind, Millis};
 use evenkeel_shard_log::{Event, Log, LogError, RemovedSegment, Retention};
 use tokio::time::{Instant, sleep};
 
@@ -30,12 +30,14 @@ pub(super) fn kept(config: &LogConfig) -> Option<Retention> {
     (kept != Retention::default()).then_some(kept)
 }
 
-/// Lets the shards led here begin where `kept` says. Runs until the host is gone.
-pub(super) async fn retain(hosted: Weak<Hosted>, kept: Retention) {
+/// Lets the shards led here begin where `kept` says, caches only if they are not compacted. Runs
+/// until the host is gone.
+pub(super) async fn retain(hosted: Weak<Hosted>, kept: Retention, caches_too: bool) {
     let mut times = LogTimes::default();
     while let Some(hosted) = hosted.upgrade() {
         let clock_ms = hosted.clock.now_ms();
-        let shards: Vec<Arc<Shard>> = hosted.held().values().cloned().collect();
+        let mut shards: Vec<Arc<Shard>> = hosted.held().values().cloned().collect();
+        shards.retain(|shard| caches_too || shard.key.stream.kind != Kind::Cache);
         times.keep(|shard| hosted.shard(shard).is_some());
         drop(hosted);
         for shard in shards {

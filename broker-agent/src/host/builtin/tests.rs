@@ -1,5 +1,6 @@
 //! Whole hosts that talk to each other over gRPC.
 
+mod caches;
 mod unreadable;
 mod upkeep;
 
@@ -66,7 +67,8 @@ fn id(name: &str) -> BrokerId {
 }
 
 fn record(producer_id: u64, sequence: u64) -> NewRecord {
-    NewRecord { payload: Bytes::from(format!("{producer_id}/{sequence}")), producer_id, sequence }
+    let payload = Bytes::from(format!("{producer_id}/{sequence}"));
+    NewRecord { key: None, payload, producer_id, sequence }
 }
 
 async fn host_on(

@@ -129,7 +129,7 @@ impl Source {
         tell(&self.host, Role::Leader, assignment(shard, 1)?).await;
         until(&self.host, shard, |status| status.phase == Phase::Serving).await?;
         let payload = Bytes::from(vec![b'x'; RECORD_BYTES]);
-        let record = NewRecord { payload, producer_id: 0, sequence: 0 };
+        let record = NewRecord { key: None, payload, producer_id: 0, sequence: 0 };
         let batches = bytes.div_ceil(BATCH * RECORD_BYTES as u64);
         for _ in 0..batches {
             let batch = vec![record.clone(); BATCH as usize];

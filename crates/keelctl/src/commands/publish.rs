@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
-use evenkeel_client::{Client, ClientConfig, Producer};
-use evenkeel_model::{StreamKey, hash};
+use evenkeel_client::{Client, ClientConfig, Entry, Producer};
+use evenkeel_model::{Kind, StreamKey, hash};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
@@ -28,8 +28,9 @@ pub(crate) struct Options {
     stream: StreamKey,
     /// Files to read; `-` is stdin, as is none.
     files: Vec<String>,
-    /// Lines with the same text before this go to the same shard; the whole line is published.
-    /// Without it lines take turns over the shards.
+    /// Lines with the same text before this go to the same shard. Into a stream the whole line is
+    /// published; into a cache what follows, with the text before as its key, which nothing behind
+    /// it deletes. Without it lines take turns over the shards.
     #[arg(long, value_name = "TEXT")]
     key_separator: Option<String>,
     /// Only to this shard.
@@ -125,10 +126,32 @@ async fn feed(options: &Options, lanes: &mut Lanes) -> Result<(), Failure> {
                 line.pop();
             }
             let shard = lanes.pick(options, &line);
-            lanes.push(shard, Bytes::copy_from_slice(&line), options.batch_records).await?;
+            let entry = entry(options.stream.kind, options.key_separator.as_deref(), &line);
+            lanes.push(shard, entry, options.batch_records).await?;
         }
     }
     Ok(())
+}
+
+/// The record of a line.
+fn entry(kind: Kind, separator: Option<&str>, line: &[u8]) -> Entry {
+    let separator = separator.filter(|s| kind == Kind::Cache && !s.is_empty()).map(str::as_bytes);
+    let split = separator.and_then(|separator| {
+        let at = line.windows(separator.len()).position(|text| text == separator)?;
+        Some((at, at + separator.len()))
+    });
+    match split {
+        None => Bytes::copy_from_slice(line).into(),
+        Some((key_ends, value_begins)) => Entry {
+            key: Some(Bytes::copy_from_slice(&line[..key_ends])),
+            value: Bytes::copy_from_slice(&line[value_begins..]),
+        },
+    }
+}
+
+/// Bytes of what a record says.
+fn size(entry: &Entry) -> usize {
+    entry.key.as_ref().map_or(0, |key| key.len()) + entry.value.len()
 }
 
 /// What one shard took.
@@ -142,8 +165,8 @@ struct Total {
 
 /// One queue and one task for each shard, so that a slow one does not hold the others up at once.
 struct Lanes {
-    queues: Vec<mpsc::Sender<Vec<Bytes>>>,
-    pending: Vec<(usize, Vec<Bytes>)>,
+    queues: Vec<mpsc::Sender<Vec<Entry>>>,
+    pending: Vec<(usize, Vec<Entry>)>,
     tasks: JoinSet<Result<(u32, Total), Failure>>,
     turn: usize,
 }
@@ -174,11 +197,11 @@ impl Lanes {
         self.turn
     }
 
-    async fn push(&mut self, lane: usize, record: Bytes, most: u64) -> Result<(), Failure> {
-        let (size, records) = &mut self.pending[lane];
-        *size += record.len();
+    async fn push(&mut self, lane: usize, record: Entry, most: u64) -> Result<(), Failure> {
+        let (bytes, records) = &mut self.pending[lane];
+        *bytes += size(&record);
         records.push(record);
-        if *size >= BATCH_BYTES || records.len() as u64 >= most {
+        if *bytes >= BATCH_BYTES || records.len() as u64 >= most {
             self.flush(lane).await?;
         }
         Ok(())
@@ -225,14 +248,14 @@ impl Lanes {
 async fn publish_lane(
     producer: Arc<Producer>,
     shard: u32,
-    mut queue: mpsc::Receiver<Vec<Bytes>>,
+    mut queue: mpsc::Receiver<Vec<Entry>>,
 ) -> Result<(u32, Total), Failure> {
     let mut total = Total::default();
     while let Some(records) = queue.recv().await {
-        total.bytes += records.iter().map(|r| r.len() as u64).sum::<u64>();
+        total.bytes += records.iter().map(|r| size(r) as u64).sum::<u64>();
         total.records += records.len() as u64;
         let published =
-            producer.publish(shard, records).await.map_err(|e| Failure::of_client(&e))?;
+            producer.publish_entries(shard, records).await.map_err(|e| Failure::of_client(&e))?;
         total.first_offset = total.first_offset.or(published.offsets.first().copied());
         total.last_offset = published.offsets.last().copied().or(total.last_offset);
     }
@@ -273,4 +296,23 @@ fn summary(d: &Value) -> String {
         d["seconds"].as_f64().unwrap_or_default(),
         human(d["bytes_per_second"].as_f64().unwrap_or_default()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_for_a_cache_is_split_and_only_at_the_first_separator() {
+        let keyed = |key: &'static str, value: &'static str| Entry {
+            key: Some(Bytes::from_static(key.as_bytes())),
+            value: Bytes::from_static(value.as_bytes()),
+        };
+        let whole = |line: &'static str| Entry::from(Bytes::from_static(line.as_bytes()));
+        assert_eq!(entry(Kind::Cache, Some("::"), b"k::v::w"), keyed("k", "v::w"));
+        assert_eq!(entry(Kind::Cache, Some("::"), b"k::"), keyed("k", ""));
+        assert_eq!(entry(Kind::Cache, Some("::"), b"k:v"), whole("k:v"));
+        assert_eq!(entry(Kind::Cache, Some(""), b"k:v"), whole("k:v"));
+        assert_eq!(entry(Kind::Stream, Some(":"), b"k:v"), whole("k:v"));
+    }
 }

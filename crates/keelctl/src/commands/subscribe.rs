@@ -148,20 +148,27 @@ fn write_batch(format: Format, shard: &ShardKey, batch: &[StoredRecord]) -> Resu
     written(out.flush())
 }
 
-/// Text payloads as they are, others as numbers of their bytes.
-fn document(shard: &ShardKey, record: &StoredRecord) -> Value {
-    let payload = match std::str::from_utf8(&record.payload) {
+/// Text as it is, other bytes as their numbers.
+fn text(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
         Ok(text) => Value::from(text),
-        Err(_) => Value::from(record.payload.to_vec()),
-    };
-    json!({
+        Err(_) => Value::from(bytes.to_vec()),
+    }
+}
+
+fn document(shard: &ShardKey, record: &StoredRecord) -> Value {
+    let mut document = json!({
         "shard": shard,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "producer_id": record.producer_id,
         "sequence": record.sequence,
-        "payload": payload,
-    })
+        "payload": text(&record.payload),
+    });
+    if let Some(key) = &record.key {
+        document["key"] = text(key);
+    }
+    document
 }
 
 #[cfg(test)]

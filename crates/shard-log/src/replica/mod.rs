@@ -9,6 +9,7 @@
 //! late and repeated events are harmless.
 
 mod assigned;
+mod compacting;
 mod following;
 mod leading;
 mod opening;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use evenkeel_model::{Assignment, BrokerId, Role, ShardKey, ShardReport};
 
+use crate::keys::KeyTable;
 use crate::log::{
     ClosedSegment, IndexJob, Log, LogConfig, LogError, ReadLimit, RemovedSegment, SyncJob,
     TornTail, Verified,
@@ -31,6 +33,7 @@ use crate::message::{Action, Answer, Event, Output, Refusal};
 use crate::record::{Position, Term};
 use crate::storage::Storage;
 
+pub use compacting::{Compactable, CompactionStep};
 pub use following::CopyRefusal;
 use following::PendingAck;
 use leading::Leading;
@@ -114,6 +117,10 @@ pub struct Replica {
     lag: Option<u64>,
     halted: Option<String>,
     acks: Vec<PendingAck>,
+    /// As leader: what counts in the log, as far as it was noted for a compaction.
+    keys: Option<KeyTable>,
+    /// As leader: behind what a compaction wrote again.
+    rewritten_to: u64,
     /// An assignment that could not be stored, and when to try again what found no room.
     unsaved: Option<Assignment>,
     retry_at: Option<u64>,
@@ -150,6 +157,8 @@ impl Replica {
             lag: None,
             halted: None,
             acks: Vec::new(),
+            keys: None,
+            rewritten_to: 0,
             unsaved: None,
             retry_at: None,
             start_retry_at: None,
@@ -280,6 +289,7 @@ impl Replica {
 
     /// Ends leadership; proposals that are in the log stay uncertain.
     fn step_down(&mut self) {
+        (self.keys, self.rewritten_to) = (None, 0);
         if let Stance::Leading(leading) = std::mem::replace(&mut self.stance, Stance::Following) {
             for (_, id) in leading.proposals.into_keys() {
                 self.actions.push(Action::Refused { id, refusal: Refusal::Uncertain });

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{Replica, Stance};
+use crate::content::{MAX_KEY_BYTES, MAX_KEYED_BYTES, keyed};
 use crate::log::LogError;
 use crate::message::{Action, Draft, Refusal};
 use crate::producers::Known;
-use crate::record::{MAX_PAYLOAD_BYTES, Record, RecordKind, Term};
+use crate::record::{Record, Term};
 
 impl Replica {
     /// Appends what is new of the drafts; acknowledged once all of them are committed.
@@ -36,13 +37,8 @@ impl Replica {
         let mut seen = BTreeMap::new();
         let mut next = self.log.end();
         for draft in drafts {
-            if draft.payload.len() > MAX_PAYLOAD_BYTES {
-                let given = draft.payload.len();
-                let detail =
-                    format!("record of {given} bytes: expected at most {MAX_PAYLOAD_BYTES}");
-                return Err(Refusal::Invalid(detail).into());
-            }
-            let Draft { producer, sequence, payload } = draft;
+            check_size(&draft)?;
+            let Draft { producer, sequence, key, payload } = draft;
             let name = (producer, sequence);
             let earlier = seen.get(&name).copied().filter(|_| producer != 0);
             match (earlier, self.log.producers().look_up(producer, sequence)) {
@@ -57,7 +53,7 @@ impl Replica {
                 (None, Known::New) => {
                     offsets.push(next);
                     seen.insert(name, next);
-                    let kind = RecordKind::Data;
+                    let (kind, payload) = keyed(key.as_ref(), payload);
                     let offset = next;
                     records.push(Record {
                         term,
@@ -107,6 +103,20 @@ impl Replica {
         }
         Ok(leading.term)
     }
+}
+
+fn check_size(draft: &Draft) -> Result<(), Refusal> {
+    let key = draft.key.as_ref().map_or(0, |key| key.len());
+    if key > MAX_KEY_BYTES {
+        let detail = format!("key of {key} bytes: expected at most {MAX_KEY_BYTES}");
+        return Err(Refusal::Invalid(detail));
+    }
+    let given = key + draft.payload.len();
+    if given > MAX_KEYED_BYTES {
+        let detail = format!("record of {given} bytes: expected at most {MAX_KEYED_BYTES}");
+        return Err(Refusal::Invalid(detail));
+    }
+    Ok(())
 }
 
 enum Rejected {

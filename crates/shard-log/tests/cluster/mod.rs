@@ -2,6 +2,7 @@
 //! and reorders, told what to do by a planner, watched by a checker.
 
 pub(crate) mod choices;
+mod compaction;
 pub(crate) mod planner;
 mod upkeep;
 
@@ -59,6 +60,8 @@ pub(crate) struct Cluster {
     /// Starts that a leader was asked for.
     given_up: BTreeSet<u64>,
     acked: BTreeMap<(u64, u64), u64>,
+    /// Records have keys, and leaders compact their logs instead of giving records up by age.
+    pub(crate) compacts: bool,
     pub(crate) trace: Vec<String>,
 }
 
@@ -101,6 +104,7 @@ impl Cluster {
             wanted: BTreeMap::from([(1, 1), (2, 1)]),
             given_up: BTreeSet::new(),
             acked: BTreeMap::new(),
+            compacts: false,
             trace: Vec::new(),
         }
     }
@@ -118,6 +122,9 @@ impl Cluster {
     pub(crate) fn run(&mut self, steps: usize) -> Verdict {
         for step in 0..steps {
             self.step()?;
+            if self.compacts && self.choices.percent(4) {
+                self.compact()?;
+            }
             self.check_serving()?;
             if step % 16 == 0 {
                 self.check_logs()?;
@@ -284,21 +291,15 @@ impl Cluster {
     }
 
     fn publish(&mut self) -> Verdict {
-        let serving: Vec<BrokerId> = self
-            .brokers
-            .iter()
-            .filter(|(_, b)| b.replica.as_ref().is_some_and(|r| r.serving_term().is_some()))
-            .map(|(n, _)| n.clone())
-            .collect();
-        let Some(broker) = self.choices.pick(&serving) else { return Ok(()) };
+        let Some(broker) = self.choices.pick(&self.serving()) else { return Ok(()) };
         let producer = 1 + self.choices.below(2) as u64;
         // Sometimes an old one again, as a client does that missed the answer.
         let wanted = self.wanted[&producer];
         let sequence = if self.choices.percent(10) { wanted.saturating_sub(1) } else { wanted };
         let id = self.id();
         self.asked.insert(id, (producer, sequence));
-        let payload = Bytes::from(format!("{producer}/{sequence}"));
-        let drafts = vec![Draft { producer, sequence, payload }];
+        let (key, payload) = self.content(Bytes::from(format!("{producer}/{sequence}")));
+        let drafts = vec![Draft { producer, sequence, key, payload }];
         self.handle(&broker, Event::Propose { id, timestamp_ms: self.now as i64, drafts })
     }
 
@@ -532,13 +533,14 @@ impl Cluster {
                 }
             }
         }
-        Ok(())
+        self.check_folds()
     }
 
     /// Everything acknowledged is there once, in the last leader's log too.
     fn check_canon(&self) -> Verdict {
         let mut written: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
-        for record in self.canon.iter().filter(|r| r.kind == RecordKind::Data) {
+        let published = |r: &&Record| matches!(r.kind, RecordKind::Data | RecordKind::Keyed);
+        for record in self.canon.iter().filter(published) {
             let name = (record.producer, record.sequence);
             let offsets = written.entry(name).or_default();
             let earlier = offsets.iter().find(|e| !self.was_given_up(**e, record.offset));
@@ -552,7 +554,7 @@ impl Cluster {
                 return Err(format!("{name:?} was acknowledged at {offset} and is not there"));
             }
         }
-        Ok(())
+        self.check_rewrites()
     }
 
     /// Where the leader's log begins.

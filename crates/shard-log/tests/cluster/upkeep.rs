@@ -15,7 +15,7 @@ impl Cluster {
             .map(|(name, _)| name.clone())
             .collect();
         let Some(broker) = self.choices.pick(&open) else { return Ok(()) };
-        if self.choices.percent(40) {
+        if !self.compacts && self.choices.percent(40) {
             return self.give_up();
         }
         let erases = self.choices.percent(30);
@@ -27,13 +27,7 @@ impl Cluster {
 
     /// A serving leader is asked to begin later.
     fn give_up(&mut self) -> Verdict {
-        let serving: Vec<BrokerId> = self
-            .brokers
-            .iter()
-            .filter(|(_, b)| b.replica.as_ref().is_some_and(|r| r.serving_term().is_some()))
-            .map(|(name, _)| name.clone())
-            .collect();
-        let Some(broker) = self.choices.pick(&serving) else { return Ok(()) };
+        let Some(broker) = self.choices.pick(&self.serving()) else { return Ok(()) };
         let replica = self.brokers[&broker].replica.as_ref();
         let Some((start, committed)) = replica.map(|r| (r.log().start(), r.committed())) else {
             return Ok(());

@@ -215,7 +215,7 @@ async fn begins(f: &Fixture, name: &str) -> u64 {
     }
 }
 
-async fn until_begins(f: &Fixture, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
+pub(super) async fn until_begins(f: &Fixture, name: &str, wanted: impl Fn(u64) -> bool) -> u64 {
     let found = timeout(LIMIT, async {
         loop {
             let first = begins(f, name).await;

@@ -98,7 +98,6 @@ impl Leader {
     }
 
     fn step(&mut self, most: usize) -> CompactionStep {
-        while self.replica.note_keys(1000, most) > 0 {}
         let step = self.replica.compact(1000, 9, most);
         self.handle(Event::Tick);
         step
@@ -220,6 +219,21 @@ fn records_without_a_key_are_kept_once() {
     let contents = leader.records().into_iter().filter_map(|r| r.content());
     let without: Vec<Bytes> = contents.filter(|c| c.key.is_none()).map(|c| c.value).collect();
     assert_eq!(without, ["first", "second"]);
+}
+
+#[test]
+fn what_was_given_up_meanwhile_is_not_missed() {
+    let mut leader = Leader::new();
+    leader.put("k", "old");
+    leader.fill(60);
+    leader.known();
+    let offset = leader.replica.log().closed_segment(0).unwrap().end();
+    leader.handle(Event::GiveUpBefore { offset, timestamp_ms: 0 });
+    assert_eq!(leader.replica.log().start(), offset);
+    leader.compact();
+    assert!(leader.replica.log().start() > offset);
+    assert_eq!(leader.replica.halted(), None);
+    assert!(leader.of("k").is_empty() && leader.said().len() == 3);
 }
 
 #[test]

@@ -77,18 +77,19 @@ impl SegmentIndex {
         out
     }
 
-    /// Reads the file back; what is wrong with it otherwise.
-    pub(super) fn decode(file: &[u8]) -> Result<Self, &'static str> {
+    /// Reads the file back; what is wrong with it otherwise. What producers wrote, which is the
+    /// most of it, is left out unless it is asked for.
+    fn decode(file: &[u8], with_producers: bool) -> Result<Self, &'static str> {
         let at = file.len().checked_sub(CHECKSUM_BYTES).ok_or("its index is cut short")?;
         let (content, checksum) = file.split_at(at);
         if crc32c::crc32c(content).to_le_bytes() != checksum {
             return Err("the checksum of its index does not match");
         }
         let content = content.strip_prefix(MAGIC).ok_or("its index has an unknown layout")?;
-        Self::decode_content(content).ok_or("its index is malformed")
+        Self::decode_content(content, with_producers).ok_or("its index is malformed")
     }
 
-    fn decode_content(mut bytes: &[u8]) -> Option<Self> {
+    fn decode_content(mut bytes: &[u8], with_producers: bool) -> Option<Self> {
         let bytes = &mut bytes;
         let (base, end) = (take(bytes)?, take(bytes)?);
         let mut index = Self {
@@ -111,8 +112,11 @@ impl SegmentIndex {
         for _ in 0..take(bytes)? {
             index.moves.push((end.checked_sub(take(bytes)?)?, take(bytes)?));
         }
-        index.producers = ProducerTable::decode(end, bytes)?;
-        (bytes.is_empty() && index.is_in_order()).then_some(index)
+        if with_producers {
+            index.producers = ProducerTable::decode(end, bytes)?;
+        }
+        let is_whole = bytes.is_empty() || !with_producers;
+        (is_whole && index.is_in_order()).then_some(index)
     }
 
     /// Whether every place and run is in the segment, each behind the one before.
@@ -135,10 +139,11 @@ pub(super) fn load(
     base: u64,
     end: u64,
     bytes: u64,
+    with_producers: bool,
 ) -> Result<SegmentIndex, &'static str> {
     // What cannot be read is as good as missing: the segment itself is read instead.
     let file = storage.read(&name_of(base)).map_err(|_| "its index cannot be read")?;
-    let index = SegmentIndex::decode(&file.ok_or("it has no index yet")?)?;
+    let index = SegmentIndex::decode(&file.ok_or("it has no index yet")?, with_producers)?;
     if (index.base, index.end, index.bytes) == (base, end, bytes) {
         Ok(index)
     } else {
@@ -163,21 +168,21 @@ mod tests {
             producers: ProducerTable::default(),
         };
         let bytes = index.encode();
-        assert_eq!(SegmentIndex::decode(&bytes), Ok(index.clone()));
+        assert_eq!(SegmentIndex::decode(&bytes, true), Ok(index.clone()));
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(SegmentIndex::decode(&damaged).is_err(), "bit {bit}");
+            assert!(SegmentIndex::decode(&damaged, false).is_err(), "bit {bit}");
         }
         for length in 0..bytes.len() {
-            assert!(SegmentIndex::decode(&bytes[..length]).is_err(), "{length} bytes");
+            assert!(SegmentIndex::decode(&bytes[..length], false).is_err(), "{length} bytes");
         }
         // Sealed as it should be, and yet it cannot be true.
         let beyond =
             SegmentIndex { places: vec![(40, PREFIX_BYTES), (51, 70_000)], ..index.clone() };
-        assert_eq!(SegmentIndex::decode(&beyond.encode()), Err("its index is malformed"));
+        assert_eq!(SegmentIndex::decode(&beyond.encode(), false), Err("its index is malformed"));
         let nowhere = SegmentIndex { runs: Vec::new(), ..index };
-        assert!(SegmentIndex::decode(&nowhere.encode()).is_err());
+        assert!(SegmentIndex::decode(&nowhere.encode(), false).is_err());
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl IndexJob {
         if self.at == self.segment.start()
             && let Some((base, end, bytes)) = self.before
         {
-            match index::load(self.storage.as_ref(), base, end, bytes) {
+            match index::load(self.storage.as_ref(), base, end, bytes, true) {
                 Ok(before) => self.made.producers = before.producers,
                 Err(_) => return Ok(IndexStep::NeedsEarlier),
             }

@@ -55,8 +55,14 @@ struct Found {
     producers: ProducerTable,
     scanned: Vec<Scanned>,
     torn: Option<TornTail>,
-    /// Damage was found in the log before: every segment is read.
-    is_suspect: bool,
+}
+
+/// A closed segment that was not looked into yet.
+struct Closed {
+    file: Arc<dyn StoredFile>,
+    bytes: u64,
+    /// Its index, or why it is to be read.
+    index: Result<SegmentIndex, &'static str>,
 }
 
 pub(super) fn open(
@@ -76,13 +82,14 @@ pub(super) fn open(
         removed.push(RemovedSegment::new(file, *base, bytes));
     }
     let is_suspect = listed.iter().any(|(name, _)| name == SUSPECT);
-    let mut found = Found { is_suspect, ..Found::default() };
-    for (i, base) in bases.iter().enumerate() {
+    let mut closed = closed_segments(storage.as_ref(), bases, is_suspect)?.into_iter();
+    let mut found = Found::default();
+    for base in bases {
         let expected = found.segments.last().map_or(start.offset.min(*base), |s| s.end);
         if *base != expected {
             return Err(gap(storage.as_ref(), *base, expected));
         }
-        found.add(storage.as_ref(), *base, bases.get(i + 1).copied())?;
+        found.add(storage.as_ref(), *base, closed.next())?;
     }
     if is_suspect {
         // All is as it was written; what was found is mended, or was not on the disk.
@@ -138,26 +145,48 @@ fn sweep_indexes(
     Ok(())
 }
 
+/// The segments but the last, with the indexes that can be trusted: none if damage was found in the
+/// log before. What producers wrote is taken from an index only where the next segment is read.
+fn closed_segments(
+    storage: &dyn Storage,
+    bases: &[u64],
+    is_suspect: bool,
+) -> Result<Vec<Closed>, LogError> {
+    let mut next_is_read = true;
+    let mut closed = Vec::with_capacity(bases.len());
+    for pair in bases.windows(2).rev() {
+        let (file, bytes) = segment::open_file(storage, &segment::name_of(pair[0]))?;
+        let index = match is_suspect {
+            true => Err("damage was found in this log before"),
+            false => index::load(storage, pair[0], pair[1], bytes, next_is_read),
+        };
+        next_is_read = index.is_err();
+        closed.push(Closed { file, bytes, index });
+    }
+    closed.reverse();
+    Ok(closed)
+}
+
 impl Found {
-    /// Adds the segment that begins at `base`, and ends at `end` unless it is the last.
-    fn add(&mut self, storage: &dyn Storage, base: u64, end: Option<u64>) -> Result<(), LogError> {
+    /// Adds the segment that begins at `base`; the last one is not closed.
+    fn add(
+        &mut self,
+        storage: &dyn Storage,
+        base: u64,
+        closed: Option<Closed>,
+    ) -> Result<(), LogError> {
         let name = segment::name_of(base);
-        if let Some(end) = end {
-            let (file, bytes) = segment::open_file(storage, &name)?;
-            let loaded = match self.is_suspect {
-                true => Err("damage was found in this log before"),
-                false => index::load(storage, base, end, bytes),
-            };
-            match loaded {
-                Ok(index) => {
-                    self.take(name, file, index);
-                    return Ok(());
-                }
-                Err(why) => {
-                    let file = storage.describe(&name);
-                    self.scanned.push(Scanned { file, bytes, why });
-                }
+        let is_closed = closed.is_some();
+        match closed {
+            Some(Closed { file, index: Ok(index), .. }) => {
+                self.take(name, file, index);
+                return Ok(());
             }
+            Some(Closed { bytes, index: Err(why), .. }) => {
+                let file = storage.describe(&name);
+                self.scanned.push(Scanned { file, bytes, why });
+            }
+            None => {}
         }
         let Self { terms, producers, moves, .. } = self;
         let scan = Segment::scan(storage, &name, base, |record| {
@@ -168,7 +197,7 @@ impl Found {
         let mut segment = scan.segment;
         if let Some(damage) = scan.damage {
             let file = storage.describe(&name);
-            if end.is_some() || damage.was_durable {
+            if is_closed || damage.was_durable {
                 let detail = damage.detail.to_owned();
                 return Err(LogError::Corrupt { file, byte: damage.at, detail });
             }

@@ -204,7 +204,7 @@ impl Settings for Config {
         key("copy_target_p99_ms", "milliseconds", "own request p99 that copies must not push up", "refused"),
         key("copy_law", "plain or steady", "how copies follow the p99", "refused"),
         key("shutdown_handoff_timeout_ms", "milliseconds", "how long a stopping broker serves to hand its shards over", "stops at once"),
-        key("leftover_erase_after_ms", "milliseconds", "how long bytes of a shard that only others hold are kept", "erased at once"),
+        key("leftover_erase_after_ms", "milliseconds", "how long bytes of a shard that only others hold are kept at least; longer until its leader serves", "as soon as its leader serves"),
         key("disk_high_water_percent", "percent of the disk", "from here on erasing takes all that copies and maintenance may; not looked at without measure_machine", "erasing never hurries"),
         key("log.segment_bytes", "bytes", "size at which a segment file is closed", "refused"),
         key("log.fsync", "always, interval or never", "when records are synced to disk; only with always before they count", "refused"),

@@ -23,7 +23,7 @@ use crate::gateway::holding::HoldLimits;
 use crate::gateway::service::{Gateway, GatewayLimits};
 use crate::halted::Halted;
 use crate::host::ShardHost;
-use crate::leftovers::erase_leftovers;
+use crate::leftovers::Leftovers;
 use crate::load::machine::Machine;
 use crate::maintenance::admission::Admission;
 use crate::maintenance::disk_space::watch_disk;
@@ -87,9 +87,16 @@ impl Wiring {
             halted: self.halted.clone(),
         };
         self.loops.spawn(reports.run());
-        let after = Duration::from_millis(self.config.leftover_erase_after_ms);
-        let (host, routes) = (self.host.clone(), self.routes.clone());
-        self.loops.spawn(erase_leftovers(self.me.clone(), host, routes, held, after));
+        let leftovers = Leftovers {
+            me: self.me.clone(),
+            host: self.host.clone(),
+            routes: self.routes.clone(),
+            store: self.store.clone(),
+            keys: self.keys.clone(),
+            held,
+            after: Duration::from_millis(self.config.leftover_erase_after_ms),
+        };
+        self.loops.spawn(leftovers.run());
 
         self.health.not_ready("etcd", NOT_REGISTERED);
         let (registered, is_registered) = watch::channel(None);

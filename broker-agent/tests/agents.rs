@@ -458,6 +458,21 @@ async fn bytes_are_erased_only_when_others_hold_the_shard() {
     cluster.assign(&assignment).await;
     evenkeel_testkit::wait_for("b3's bytes to go", PATIENCE, || async { !stored.exists() }).await;
 
+    // A leader that is only named may never serve: what others hold of it may be all there is.
+    let kept = cluster.data_dir("b1").join("shards/stream/default/orders/0");
+    assignment.generation = 3;
+    (assignment.leader, assignment.followers) = (Some(id("b4")), vec![id("b2")]);
+    cluster.assign(&assignment).await;
+    let report = cluster.keys.report(&id("b1"), &shard(0));
+    cluster.until("b1 to let go of it", |get| get(&report).is_none().then_some(())).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(kept.exists());
+    assignment.generation = 4;
+    (assignment.leader, assignment.followers) = (Some(id("b2")), vec![]);
+    cluster.assign(&assignment).await;
+    cluster.serving("b2", &shard(0), 4).await;
+    evenkeel_testkit::wait_for("b1's bytes to go", PATIENCE, || async { !kept.exists() }).await;
+
     // Without any record of the shard everything stays.
     let kept = cluster.data_dir("b2").join("shards/stream/default/orders/0");
     cluster.store.delete_prefix("/cluster/shards/").await.unwrap();

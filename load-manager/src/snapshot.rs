@@ -124,8 +124,9 @@ fn view_of(
         since_ms: node.since_ms,
         last_seen_ms: last_seen,
         incarnation: node.incarnation,
-        // A registration that cannot be read keeps the broker alive and makes it no target.
-        registered: registration.is_some(),
+        // A registration that cannot be read, or of a life that is not noted yet, keeps the broker
+        // alive and makes it no target.
+        registered: registration.is_some_and(|r| r.incarnation == node.incarnation),
         stopping: registration.is_some_and(|r| r.stopping),
         zone,
         region: registration.and_then(|r| r.region.clone()),

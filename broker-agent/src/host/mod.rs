@@ -286,6 +286,10 @@ pub trait ShardHost: Send + Sync + 'static {
 
     /// Shards with bytes on this broker, whether assigned or not, in key order.
     fn stored(&self) -> Vec<ShardKey>;
+    /// Where the log ended when this broker, as the last that it did with a shard that it does not
+    /// hold now, drained as its leader; none if it did something else. An error says what could not
+    /// be read.
+    async fn handed_over(&self, shard: &ShardKey) -> Result<Option<u64>, String>;
 
     /// Committed records for a copy. Refuses a generation older than the one known here, and a
     /// destination whose last record (`start_generation`, before `from_offset`) differs from the

@@ -59,8 +59,8 @@ pub struct LoadPlan {
 
 /// Evens out the load of the active brokers to within `tolerance_percent` of their mean. A shard's
 /// load is its row's `bytes_per_second`, and each of its replicas carries it. No zone, cap or region
-/// is given up for it, and no shard is touched that moves already; where shards are too large for
-/// the tolerance it comes as close as it can.
+/// is given up for it, nothing goes to a broker whose disk is full, and no shard is touched that
+/// moves already; where shards are too large for the tolerance it comes as close as it can.
 pub fn even_load(snapshot: &Snapshot, tolerance_percent: f64, aim: LoadAim) -> LoadPlan {
     let world = World::new(snapshot, &snapshot.policy);
     let board = Board::new(&world, (tolerance_percent / 100.0).max(0.0));

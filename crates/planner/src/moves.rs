@@ -131,7 +131,7 @@ pub(crate) fn can_move(pass: &Pass<'_>, shard: Ord32) -> bool {
 }
 
 /// Whether a broker may be given one more copy of the shard, limits aside.
-fn may_hold(pass: &Pass<'_>, shard: Ord32, broker: Ord32) -> bool {
+pub(crate) fn may_hold(pass: &Pass<'_>, shard: Ord32, broker: Ord32) -> bool {
     pass.has_room(broker)
         && pass.world.disk(broker) != Disk::Full
         && pass.world.voters(shard).all(|v| v != broker)

@@ -157,6 +157,15 @@ fn a_leader_goes_only_when_it_drained_to_who_is_level() {
         let fallen = one(2, fenced.clone(), json!([{"broker": "d", "drained": true}, destination]));
         assert_eq!(told(&fallen, &plan), expected);
     }
+    let mut anew = s.clone();
+    let fence = |s: &mut Snapshot, at| {
+        s.assignments.values_mut().for_each(|a| a.move_.as_mut().unwrap().fenced_at_ms = Some(at));
+    };
+    let since = anew.brokers[&id("b")].since_ms;
+    fence(&mut anew, since);
+    assert_eq!(told(&anew, &plan), "");
+    fence(&mut anew, since - 1);
+    assert_eq!(told(&anew, &plan), expected);
     let mut serving = s.clone();
     serving.reports.clear();
     assert_eq!(told(&serving, &plan), "s/0: cut_over: the leader has not drained");

@@ -228,6 +228,15 @@ fn messy(rng: &mut Rng) -> Snapshot {
             }
         }
     }
+    let now = s.as_of_ms;
+    for view in s.brokers.values_mut() {
+        let used = json!({"reported_at_ms": now, "disk_used_percent": 94 + rng.below(3)});
+        if rng.chance(20) {
+            let load =
+                view.load.get_or_insert_with(|| serde_json::from_value(used.clone()).unwrap());
+            load.disk_used_percent = used["disk_used_percent"].as_f64();
+        }
+    }
     s
 }
 
@@ -261,6 +270,8 @@ fn check(s: &Snapshot, plan: &LoadPlan, tolerance: f64) {
     for m in &plan.moves {
         let to = &s.brokers[&m.to];
         assert!(to.is_target() && s.brokers[&m.from].is_target(), "{} to {}", m.from, m.to);
+        let used = to.load.as_ref().and_then(|l| l.disk_used_percent);
+        assert!(used.is_none_or(|used| used < 95.0), "the disk of {} is full", m.to);
         let region = &s.streams[&m.shard.stream].region;
         assert!(region.is_none() || *region == to.region, "{} left its region", m.shard);
         assert!(held(&after, &m.to) <= to.max_shards.map_or(usize::MAX, |n| n as usize));

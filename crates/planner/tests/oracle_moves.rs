@@ -210,6 +210,11 @@ fn fence_one(rng: &mut Rng, s: &mut Snapshot) -> Option<ShardKey> {
     };
     a.successor = Some(to.clone());
     a.state = ShardState::Draining;
+    let fenced = s.as_of_ms - 1000;
+    let record = json!({"reason": "drain", "started_at_ms": fenced - 9, "fenced_at_ms": fenced});
+    a.move_ = rng.chance(80).then(|| serde_json::from_value(record).unwrap());
+    let since = fenced - 1 + rng.below(3) as i64;
+    s.brokers.get_mut(&to).unwrap().since_ms = since;
     let leader = a.leader.clone();
     let reports = s.reports.entry(shard.clone()).or_default();
     reports.retain(|r| Some(&r.broker) != leader.as_ref() && r.broker != to);

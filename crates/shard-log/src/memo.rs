@@ -38,6 +38,9 @@ pub struct Memo {
     pub copied_from: Option<u64>,
     /// As leader it drained in this generation: the log is whole and grows no more in it.
     pub drained_at: u64,
+    /// Where the log ended when it last drained.
+    #[serde(default)]
+    pub drained_end: u64,
 }
 
 impl Memo {

@@ -127,6 +127,15 @@ fn reports_of_an_earlier_life_or_generation_do_not_count() {
 }
 
 #[test]
+fn a_life_of_a_broker_that_is_not_noted_yet_makes_no_target() {
+    let mut stock = small_cluster();
+    stock.register("b1", 3);
+    let snapshot = build(&stock.records(), &circumstances());
+    let targets: Vec<bool> = snapshot.brokers.values().map(|b| b.is_target()).collect();
+    assert_eq!(targets, [false, true]);
+}
+
+#[test]
 fn records_that_cannot_be_read_are_left_out_counted_and_named() {
     let mut stock = small_cluster();
     let faulty = [

@@ -203,6 +203,7 @@ impl Hosted {
             let before = shard.failure().cloned();
             shard = Shard::open(key.clone(), &told, self.equipment.clone(), before);
         }
+        shard.report_failure(&told.assignment);
         self.held().insert(key.clone(), shard.clone());
         if shard.apply(&told) {
             return;
@@ -228,6 +229,22 @@ impl Hosted {
         let read = || Memo::load(&disks.open(key).ok()?).ok();
         let known = off_the_runtime(disks.is_blocking(), read);
         known.is_some_and(|memo| may_make_way(told, memo.held.as_ref(), memo.promised))
+    }
+
+    /// Where the log of a shard ended that this broker handed over and holds no more.
+    async fn handed_over(&self, key: &ShardKey) -> Result<Option<u64>, String> {
+        let _changing = self.changing.read().await;
+        if self.shard(key).is_some() {
+            return Ok(None);
+        }
+        let disks = &self.equipment.disks;
+        let read = || {
+            let storage = disks.open(key).map_err(|e| format!("cannot open {key}: {e}"))?;
+            Memo::load(&storage).map_err(|e| e.to_string())
+        };
+        let memo = off_the_runtime(disks.is_blocking(), read)?;
+        let drained = memo.held.is_some_and(|held| held.generation == memo.drained_at);
+        Ok(drained.then_some(memo.drained_end))
     }
 
     /// Gives up a damaged shard's bytes, to be erased as maintenance; whether they are gone.
@@ -315,6 +332,10 @@ impl ShardHost for BuiltinHost {
                 Vec::new()
             }
         }
+    }
+
+    async fn handed_over(&self, shard: &ShardKey) -> Result<Option<u64>, String> {
+        self.hosted.handed_over(shard).await
     }
 
     async fn copy_read(

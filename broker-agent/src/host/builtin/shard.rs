@@ -129,9 +129,8 @@ impl Shard {
             timer: Notify::new(),
             figures: Figures::default(),
         });
-        match &shard.failure {
-            None => drop(tokio::spawn(run_timer(shard.clone()))),
-            Some(failure) => shard.report_failure(&told.assignment, failure.error.clone()),
+        if shard.failure.is_none() {
+            tokio::spawn(run_timer(shard.clone()));
         }
         shard
     }
@@ -150,7 +149,9 @@ impl Shard {
         self.failure.as_ref()
     }
 
-    fn report_failure(&self, assignment: &Assignment, error: String) {
+    /// Reports that it could not be opened, if so.
+    pub(super) fn report_failure(&self, assignment: &Assignment) {
+        let Some(Failure { error, .. }) = &self.failure else { return };
         self.tell(ShardReport {
             broker: self.equipment.me.clone(),
             shard: self.key.clone(),
@@ -159,7 +160,7 @@ impl Shard {
             caught_up: false,
             lag_records: None,
             drained: false,
-            halted: Some(error),
+            halted: Some(error.clone()),
             log_end: None,
         });
     }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::{
-    Assignment, BrokerId, BrokerView, CopyClass, MoveReason, Phase, ShardReport, ShardState,
-    Snapshot, StreamKey,
+    Assignment, BrokerId, BrokerView, CopyClass, Millis, MoveReason, Phase, ShardReport,
+    ShardState, Snapshot, StreamKey,
 };
 
 use crate::loss::mass_loss;
@@ -103,9 +103,12 @@ impl<'a> Cluster<'a> {
         caught_up && !self.has_halted(a, broker)
     }
 
-    /// Whether it says nothing else.
+    /// Whether it says nothing else, and has not started again since the fence without a word.
     pub(super) fn may_hold_everything(&self, a: &Assignment, broker: &BrokerId) -> bool {
-        let caught_up = self.report(a, broker).is_none_or(|r| r.caught_up);
+        let since = self.snapshot.brokers.get(broker).map_or(Millis::MAX, |v| v.since_ms);
+        let fenced = a.move_.as_ref().and_then(|m| m.fenced_at_ms);
+        let runs_on = fenced.is_none_or(|at| since <= at);
+        let caught_up = self.report(a, broker).map_or(runs_on, |r| r.caught_up);
         caught_up && !self.has_halted(a, broker)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::loads::sizes;
+use crate::disk::Disk;
 use crate::world::{Ord32, Standing, World};
 use crate::zones::{span, span_kept};
 
@@ -223,7 +224,8 @@ impl<'w> Board<'w> {
             .find(|to| *to != from && self.may_move(piece, from, *to))
     }
 
-    /// Whether a piece may go: not where another copy is, and no cap, region or zone is broken.
+    /// Whether a piece may go: not where another copy is, nor to a full disk, and no cap, region or
+    /// zone is broken.
     pub(super) fn may_move(&self, piece: Piece, from: Ord32, to: Ord32) -> bool {
         self.held[to as usize] < self.world.brokers[to as usize].cap
             && self.may_sit(piece, from, to)
@@ -231,7 +233,9 @@ impl<'w> Board<'w> {
 
     /// As [`may_move`](Self::may_move), where another one goes the other way.
     pub(super) fn may_sit(&self, piece: Piece, from: Ord32, to: Ord32) -> bool {
-        if self.held[to as usize] > self.world.brokers[to as usize].cap {
+        if self.held[to as usize] > self.world.brokers[to as usize].cap
+            || self.world.disk(to) == Disk::Full
+        {
             return false;
         }
         let shard = self.replicas[piece].shard;

@@ -3,6 +3,7 @@
 use evenkeel_model::{Move, MoveOutcome, MoveReason, ShardReport, ShardState};
 
 use crate::decision::{Reason, Step, Waiting, WaitingOn};
+use crate::given_up::at_once;
 use crate::pass::{Draft, Pass};
 use crate::pauses;
 use crate::phases::hand_over;
@@ -90,6 +91,9 @@ fn staged(pass: &mut Pass<'_>, shard: Ord32) {
         };
         return pass.write(shard, draft);
     }
+    if let Some(detail) = at_once(pass, shard, shape.successor, record.reason) {
+        return end_copy(pass, shard, Step::Abandon, detail);
+    }
     if let Some(detail) = overdue(pass, shard, &record) {
         return end_copy(pass, shard, Step::TimedOut, detail);
     }
@@ -128,6 +132,9 @@ fn copying(pass: &mut Pass<'_>, shard: Ord32) {
     let seatable = is_seatable(pass, shard, &shape);
     if seatable.is_ok() && world.standing(shape.joining) == Standing::Target {
         return seat(pass, shard, shape, record.reason);
+    }
+    if let Some(detail) = at_once(pass, shard, shape.joining, record.reason) {
+        return end_copy(pass, shard, Step::Abandon, detail);
     }
     if let Some(detail) = overdue(pass, shard, &record) {
         return end_copy(pass, shard, Step::TimedOut, detail);

@@ -24,7 +24,8 @@ enum Destination {
 }
 
 /// A leader drains while its destination holds everything. What became of that since, only the
-/// destination knows: its own word counts, and the leader's while it has said nothing.
+/// destination knows: its own word counts, and the leader's while it has said nothing and is not
+/// known to have started again.
 fn destination(world: &World<'_>, shard: Ord32, to: Ord32) -> Destination {
     let name = world.name(to);
     match world.standing(to) {
@@ -38,10 +39,21 @@ fn destination(world: &World<'_>, shard: Ord32, to: Ord32) -> Destination {
                 Some(report) if !report.caught_up => {
                     Destination::Behind(format!("{name} says that it does not hold everything"))
                 }
+                None if began_anew(world, shard, to) => Destination::Behind(format!(
+                    "{name} registered after the fence and has not said that it holds everything"
+                )),
                 _ => Destination::Ready,
             }
         }
     }
+}
+
+/// Whether a broker registered after the shard was fenced. Until it speaks of the shard, nobody
+/// knows what its disk holds.
+fn began_anew(world: &World<'_>, shard: Ord32, broker: Ord32) -> bool {
+    let since = world.brokers[broker as usize].view.map(|v| v.since_ms);
+    let record = world.assignment(shard).and_then(|a| a.move_.as_ref());
+    since.zip(record.and_then(|m| m.fenced_at_ms)).is_some_and(|(since, fenced)| since > fenced)
 }
 
 pub(super) fn run(pass: &mut Pass<'_>, shard: Ord32) {

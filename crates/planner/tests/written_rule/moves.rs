@@ -47,7 +47,10 @@ impl WrittenRule<'_> {
             let given = Assignment { leader: Some(to.clone()), ..a.clone() };
             return self.promote(&given).map_or(Outcome::Back, Outcome::Led);
         }
-        let denies = self.report(a, to).is_some_and(|r| !r.caught_up);
+        let fenced = a.move_.as_ref().and_then(|m| m.fenced_at_ms);
+        let said = self.report(a, to);
+        let began_anew = fenced.is_some_and(|at| at < view.since_ms);
+        let denies = said.map_or(began_anew, |r| !r.caught_up);
         if denies || !view.is_serving() || (view.lifecycle == Lifecycle::Live && !view.registered) {
             return Outcome::Waits;
         }

@@ -203,7 +203,7 @@ impl Replica {
         });
         if is_level {
             let generation = leading.term.generation;
-            self.save_memo(|memo| memo.drained_at = generation)?;
+            self.save_memo(|memo| (memo.drained_at, memo.drained_end) = (generation, end))?;
             if let Stance::Leading(leading) = &mut self.stance {
                 leading.drained = true;
             }

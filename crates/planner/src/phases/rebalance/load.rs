@@ -71,6 +71,7 @@ fn lightest(pass: &Pass<'_>, asked: &mut Asked, field: &Field) -> Option<Pick> {
                 .filter(|c| c.takes > 0.0 && c.takes < score(from) - score(to))
                 .filter_map(|c| way_if_allowed(pass, c.shard, to).map(|way| (c, way)))
                 .filter(|(_, way)| *way != Way::Copy || asked.no_copy.is_none())
+                .filter(|(c, way)| *way != Way::Copy || !asked.given_up.contains(&(c.shard, to)))
                 .filter(|(c, way)| fits_brokers(pass, c.shard, to, *way))
                 .min_by(|(a, x), (b, y)| {
                     x.cmp(y)

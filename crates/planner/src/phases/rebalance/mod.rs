@@ -13,6 +13,7 @@ mod totals;
 use evenkeel_model::{CopyClass, CopyPauseRecord, MoveReason, PauseScope, ShardState};
 
 use crate::decision::{Waiting, WaitingOn};
+use crate::given_up::all_given_up_lately;
 use crate::moves::{start_leader_move, wait_for_broker};
 use crate::pass::{Pass, resting};
 use crate::pauses;
@@ -37,7 +38,8 @@ pub(crate) fn run(pass: &mut Pass<'_>) {
     let policy = &pass.world.policy.rebalancing;
     let (leaders, load) = (policy.leaders, policy.enabled);
     let no_copy = paused(&pass.world).or_else(|| away(&pass.world));
-    let mut asked = Asked { moved: Moved::default(), no_copy, catching_up: Vec::new() };
+    let given_up = all_given_up_lately(&pass.world);
+    let mut asked = Asked { moved: Moved::default(), no_copy, given_up, catching_up: Vec::new() };
     let streams = leaders && pass.switches.stream_tiers;
     let wish = if streams { streams::run(pass, &mut asked) } else { Wish::Nothing };
     if load && wish == Wish::Nothing {

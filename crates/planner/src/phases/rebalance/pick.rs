@@ -1,6 +1,7 @@
 //! Which shard goes where, among those that serve an objective equally well.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use evenkeel_model::{CopyPauseRecord, Millis, MoveOutcome, MoveReason, PauseScope};
 
@@ -52,8 +53,17 @@ pub(crate) struct Asked {
     pub(crate) moved: Moved,
     /// Why no copy is made for balance now.
     pub(crate) no_copy: Option<Waiting>,
+    /// Shards of which a copy was given up lately, with where it was going.
+    pub(crate) given_up: BTreeSet<(Ord32, Ord32)>,
     /// Destinations that follow some candidate and will soon be level with it.
     pub(crate) catching_up: Vec<Ord32>,
+}
+
+impl Asked {
+    /// Whether a move would be a copy to where one of that shard was given up lately.
+    pub(crate) fn failed(&self, shard: Ord32, to: Ord32, way: Way) -> bool {
+        way == Way::Copy && self.given_up.contains(&(shard, to))
+    }
 }
 
 /// What holds a move that an objective would like.
@@ -105,6 +115,9 @@ impl<'m> Picker<'m> {
         }
         let Some(way) = way_if_allowed(pass, shard, to) else { return };
         if way == Way::Follower && lags_for_good(&pass.world, shard, to) {
+            return;
+        }
+        if self.asked.failed(shard, to, way) {
             return;
         }
         if let Some(hold) = self.hold(pass, shard, to, way) {

@@ -61,7 +61,7 @@ async fn a_copy_moves_only_what_was_granted_and_ends_level() {
 
     line.grant(2, 200_000).await;
     let paused = line.progress(|p| p.bytes_verified >= 200_000).await;
-    assert!(paused.bytes_verified < 200_000 + 64 * 1024 + 8192, "{paused:?}");
+    assert!(paused.bytes_verified < 200_000 + 16 * 1024 + 8192, "{paused:?}");
     assert!(paused.bytes_remaining > 0);
     // Nothing flows without grants.
     let later = line.progress(|p| p.state == "waiting_credit").await;
@@ -188,9 +188,15 @@ async fn a_copy_that_differs_from_its_source_does_not_count_until_another_one_ag
     let (mut sessions, _stop) = migrator(&cluster, 5).await;
     let mut line = line_of(&mut sessions, "b3").await;
     let honest = order.clone();
+    line.tell(Down::Order(order.clone())).await;
+    line.progress(|p| p.state == "running").await;
+    line.grant(2, 400_000).await;
+    line.progress(|p| p.bytes_verified >= 400_000).await;
+    // What another copy brought is compared with the source that is there now.
     let (address, _source) = damaging(&order.source_address, Damage::new(0, 1)).await;
     order.source_address = address;
     line.tell(Down::Order(order)).await;
+    line.progress(|p| p.bytes_verified == 0).await;
     let failed = to_its_end(&mut line).await;
     assert_eq!(failed.state, "failed", "{failed:?}");
     assert!(failed.detail.contains("differ from the source"), "{failed:?}");
@@ -202,6 +208,50 @@ async fn a_copy_that_differs_from_its_source_does_not_count_until_another_one_ag
     assert_eq!(level.state, "level", "{level:?}");
     let caught_up = |r: &evenkeel_model::ShardReport| r.generation == 2 && r.caught_up;
     cluster.report("b3", &shard(0), "caught up", caught_up).await;
+}
+
+/// Changes the payload of the first record in a segment file, and its checksum with it.
+fn change_first_record(segment: &std::path::Path) {
+    const AT: usize = 16;
+    let mut bytes = std::fs::read(segment).unwrap();
+    let length = u32::from_le_bytes(bytes[AT + 4..AT + 8].try_into().unwrap()) as usize + 8;
+    let frame = &mut bytes[AT..AT + length];
+    frame[length - 1] ^= 1;
+    let checksum = crc32c::crc32c(&frame[4..]);
+    frame[..4].copy_from_slice(&checksum.to_le_bytes());
+    std::fs::write(segment, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_stored_as_it_came_is_thrown_away_and_fetched_again() {
+    let (cluster, _agents, order) = with_a_joiner().await;
+    let (mut sessions, _stop) = migrator(&cluster, 5).await;
+    let mut line = line_of(&mut sessions, "b3").await;
+    line.tell(Down::Order(order)).await;
+    line.progress(|p| p.state == "running").await;
+    // Less than is read back at once.
+    line.grant(2, 300_000).await;
+    line.progress(|p| p.bytes_verified >= 300_000).await;
+    let folder = cluster.data_dir("b3").join("shards").join(shard(0).to_string());
+    change_first_record(&folder.join("00000000000000000000.log"));
+    let level = to_its_end(&mut line).await;
+    assert_eq!(level.state, "level", "{level:?}");
+    assert!(level.bytes_verified > BYTES + 300_000, "fetched again: {level:?}");
+    let caught_up = |r: &evenkeel_model::ShardReport| r.generation == 2 && r.caught_up;
+    cluster.report("b3", &shard(0), "caught up", caught_up).await;
+    let channel = |address: String| ShardCopyClient::new(Network::tcp().channel(&address));
+    let all = DigestRequest {
+        shard: shard(0).to_string(),
+        generation: 2,
+        from_offset: 0,
+        to_offset: level.durable_offset,
+    };
+    let mut digests = Vec::new();
+    for broker in ["b1", "b3"] {
+        let mut client = channel(cluster.address(broker).await);
+        digests.push(client.digest(all.clone()).await.unwrap().into_inner());
+    }
+    assert_eq!(digests[0], digests[1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,7 +288,7 @@ async fn a_source_refuses_what_is_stale_and_sends_no_more_than_the_credit() {
     while sent < 100_000 {
         sent += timeout(PATIENCE, chunks.next()).await.unwrap().unwrap().unwrap().frames.len();
     }
-    assert!(sent < 100_000 + 64 * 1024 + 8192, "{sent}");
+    assert!(sent < 100_000 + 16 * 1024 + 8192, "{sent}");
     let more = timeout(Duration::from_millis(300), chunks.next()).await;
     assert!(more.is_err(), "no credit is left: {more:?}");
 

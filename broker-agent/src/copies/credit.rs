@@ -9,9 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Granted, extended and received bytes of one copy.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CreditLedger {
-    window: u64,
     grants: VecDeque<Grant>,
     extended: u64,
     received: u64,
@@ -24,11 +23,6 @@ struct Grant {
 }
 
 impl CreditLedger {
-    /// At most `window` bytes are with the source at once.
-    pub fn new(window: u64) -> Self {
-        Self { window: window.max(1), grants: VecDeque::new(), extended: 0, received: 0 }
-    }
-
     /// Another call to the source begins: what the last one held is gone.
     pub fn restart(&mut self) {
         self.extended = 0;
@@ -59,17 +53,17 @@ impl CreditLedger {
         self.grants.iter().map(|g| g.bytes).sum()
     }
 
-    /// Bytes that may be extended to the source now.
-    pub fn extendable(&self) -> u64 {
+    /// Bytes that may be extended to the source now, if at most `window` may be there at once.
+    pub fn extendable(&self, window: u64) -> u64 {
         // The last chunk may go beyond the credit; that debt is paid first.
-        let room = (self.window + self.received).saturating_sub(self.extended);
+        let room = (window + self.received).saturating_sub(self.extended);
         room.min(self.unused())
     }
 
-    /// Extends so many bytes, of the grants that expire soonest. Returns the cumulative credit to
-    /// tell the source.
+    /// Extends so many bytes, of the grants that expire soonest and no more than there are. Returns
+    /// the cumulative credit to tell the source.
     pub fn extend(&mut self, bytes: u64) -> u64 {
-        let mut left = bytes.min(self.extendable());
+        let mut left = bytes.min(self.unused());
         self.extended += left;
         while left > 0 {
             let Some(grant) = self.grants.front_mut() else { break };
@@ -103,15 +97,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn credit_is_extended_within_the_window_and_rises_only() {
         let now = Instant::now();
-        let mut ledger = CreditLedger::new(100);
-        assert_eq!(ledger.extendable(), 0);
+        let mut ledger = CreditLedger::default();
+        assert_eq!(ledger.extendable(100), 0);
         ledger.grant(now, 150, ROUND);
-        assert_eq!(ledger.extendable(), 100);
+        assert_eq!(ledger.extendable(100), 100);
         assert_eq!(ledger.extend(100), 100);
-        assert_eq!((ledger.extendable(), ledger.unused()), (0, 50));
+        assert_eq!((ledger.extendable(100), ledger.unused()), (0, 50));
         ledger.received(60);
         assert!(ledger.is_flowing());
-        assert_eq!(ledger.extendable(), 50);
+        assert_eq!(ledger.extendable(100), 50);
         assert_eq!(ledger.extend(500), 150, "no more than was granted");
         assert_eq!(ledger.unused(), 0);
     }
@@ -119,27 +113,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_expired_grant_is_gone() {
         let now = Instant::now();
-        let mut ledger = CreditLedger::new(1000);
+        let mut ledger = CreditLedger::default();
         ledger.grant(now, 30, ROUND);
         ledger.grant(now, 40, 2 * ROUND);
         assert_eq!(ledger.next_expiry(), Some(now + ROUND));
         assert_eq!(ledger.expire(now + ROUND), 30);
-        assert_eq!(ledger.extendable(), 40);
+        assert_eq!(ledger.extendable(100), 40);
         assert_eq!(ledger.expire(now + 2 * ROUND), 40);
-        assert_eq!((ledger.extendable(), ledger.next_expiry()), (0, None));
+        assert_eq!((ledger.extendable(100), ledger.next_expiry()), (0, None));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_debt_of_a_chunk_beyond_the_credit_is_paid_first() {
         let now = Instant::now();
-        let mut ledger = CreditLedger::new(100);
+        let mut ledger = CreditLedger::default();
         ledger.grant(now, 10, ROUND);
         assert_eq!(ledger.extend(10), 10);
         ledger.received(64);
         assert!(!ledger.is_flowing());
         ledger.grant(now, 500, ROUND);
         // Up to a window beyond what was received.
-        assert_eq!(ledger.extendable(), 154);
+        assert_eq!(ledger.extendable(100), 154);
         assert_eq!(ledger.extend(154), 164);
     }
 }

@@ -17,7 +17,9 @@ pub(super) enum Failed {
     #[error("a chunk was damaged on its way, at offset {0}")]
     Damaged(u64),
     #[error("verification failed: {0}")]
-    Corrupt(String),
+    Differs(String),
+    #[error("verification failed: {0}")]
+    Decayed(String),
     #[error("source: {0}")]
     Source(String),
     #[error(transparent)]

@@ -9,6 +9,7 @@ pub mod chunk;
 pub mod credit;
 mod failure;
 pub mod orders;
+pub mod pieces;
 pub mod pull;
 pub mod session;
 pub mod source;

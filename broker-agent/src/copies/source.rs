@@ -17,13 +17,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::bucket::Bucket;
 use super::chunk::{Standing, seal};
+use super::pieces::{CHUNK_MAX_BYTES, CHUNK_MIN_BYTES, chunk_bytes};
 use crate::host::{ShardError, ShardHost, ShardStatus};
 use crate::maintenance::admission::{Admission, Presence};
 use crate::metrics;
-
-/// Larger chunks hurt the tail latency of other requests at the same rate.
-pub const CHUNK_BYTES: usize = 64 << 10;
-const CHUNK_MIN_BYTES: usize = 4 << 10;
 
 /// For a source to learn that what the destination has is committed.
 const LEARN_LIMIT: Duration = Duration::from_secs(1);
@@ -81,7 +78,8 @@ struct Sending {
     position: u64,
     /// Compared once, with the first chunk.
     start_generation: Generation,
-    chunk_bytes: usize,
+    /// The destination takes chunks of so many bytes.
+    most_bytes: usize,
     asking: watch::Receiver<Asking>,
     /// As the destination said since the copy was opened.
     class: Option<CopyClass>,
@@ -134,9 +132,9 @@ impl Sending {
                 let standing = Standing { committed, bytes_remaining: 0 };
                 return Ok(Some(seal(self.position, self.position, Bytes::new(), standing)));
             }
-            // The last chunk may go beyond the credit by less than a chunk.
-            if asking.credit > sent || self.start_generation != 0 && self.position >= committed {
-                return self.read().await.map(Some);
+            let room = asking.credit.saturating_sub(sent);
+            if room > 0 || self.start_generation != 0 && self.position >= committed {
+                return self.read(room).await.map(Some);
             }
             tokio::select! {
                 biased;
@@ -162,14 +160,16 @@ impl Sending {
         Err(ShardError::Behind(committed))
     }
 
-    async fn read(&mut self) -> Result<Chunk, ShardError> {
+    /// A chunk that goes beyond the credit by less than the least chunk, or by one record.
+    async fn read(&mut self, room: u64) -> Result<Chunk, ShardError> {
         let start_generation = std::mem::take(&mut self.start_generation);
+        let room = usize::try_from(room).unwrap_or(usize::MAX).max(CHUNK_MIN_BYTES);
         let read = self.host.copy_read(
             &self.shard,
             self.generation,
             self.position,
             start_generation,
-            self.chunk_bytes,
+            self.most_bytes.min(chunk_bytes(self.egress.rate())).min(room),
         );
         let chunk = read.await?;
         let standing =
@@ -247,8 +247,8 @@ impl ShardCopy for CopySource {
         let (asking_tx, asking) = watch::channel(Asking::default());
         let (chunks, stream) = mpsc::channel(CHUNKS_AHEAD);
         let wanted = match open.max_chunk_bytes {
-            0 => CHUNK_BYTES,
-            bytes => usize::try_from(bytes).unwrap_or(CHUNK_BYTES),
+            0 => CHUNK_MAX_BYTES,
+            bytes => usize::try_from(bytes).unwrap_or(CHUNK_MAX_BYTES),
         };
         let sending = Sending {
             host: self.host.clone(),
@@ -257,7 +257,7 @@ impl ShardCopy for CopySource {
             generation: open.generation,
             position: open.start_offset,
             start_generation: open.start_generation,
-            chunk_bytes: wanted.clamp(CHUNK_MIN_BYTES, CHUNK_BYTES),
+            most_bytes: wanted.clamp(CHUNK_MIN_BYTES, CHUNK_MAX_BYTES),
             asking,
             class: None,
             chunks: chunks.clone(),

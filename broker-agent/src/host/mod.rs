@@ -302,8 +302,8 @@ pub trait ShardHost: Send + Sync + 'static {
         start_generation: Generation,
         max_bytes: usize,
     ) -> Result<CopyChunk, ShardError>;
-    /// Checksum of the encoded records of a range, cut at the committed end (source) or the
-    /// durable end (destination), and after so many bytes or one record.
+    /// Checksum of the encoded records of a range as they are stored, cut at the committed end
+    /// (source) or the durable end (destination), and after so many bytes or one record.
     async fn digest(
         &self,
         shard: &ShardKey,
@@ -313,14 +313,15 @@ pub trait ShardHost: Send + Sync + 'static {
     ) -> Result<RangeDigest, ShardError>;
     /// Where a copy stands here.
     async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError>;
-    /// Appends a copy's frames at the durable end; answers with the new durable end. Frames below
-    /// the end are a repetition and harmless. Refused when this broker is no learner of the shard.
+    /// Appends a copy's frames, pieces that follow each other, at the durable end; answers with the
+    /// new durable end. Frames below the end are a repetition and harmless. Refused when this broker
+    /// is no learner of the shard.
     async fn copy_append(
         &self,
         shard: &ShardKey,
         generation: Generation,
         first_offset: u64,
-        frames: Bytes,
+        frames: Vec<Bytes>,
     ) -> Result<CopyPosition, ShardError>;
     /// What copies brought was compared with their source, as it is stored here: only then may the
     /// learner count as caught up.

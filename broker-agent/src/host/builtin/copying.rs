@@ -86,7 +86,9 @@ impl Hosted {
                 let learns = matches!(replica.role(), Some(Role::Successor | Role::Joining));
                 let end = if learns { replica.log().synced_end() } else { replica.copyable_end() };
                 let limit = ReadLimit::bytes(end.min(to_offset), step);
-                self.read_records(replica, digest.to_offset, limit)
+                off_the_runtime(self.equipment.disks.is_blocking(), || {
+                    replica.log().read_stored(digest.to_offset, limit)
+                })
             });
             let records = read.ok_or_else(|| unopened(&shard))?;
             let records = records.map_err(|error| failed(&shard, digest.to_offset, error))?;
@@ -110,12 +112,18 @@ impl Hosted {
         shard: &ShardKey,
         generation: Generation,
         first_offset: u64,
-        frames: Bytes,
+        frames: Vec<Bytes>,
     ) -> Result<CopyPosition, ShardError> {
-        let records = decode_frames(&frames).map_err(|e| ShardError::BadFrames(e.to_string()))?;
-        if records.first().is_some_and(|first| first.offset != first_offset) {
-            let detail = format!("the first record is not at offset {first_offset}");
-            return Err(ShardError::BadFrames(detail));
+        let mut records: Vec<Record> = Vec::new();
+        for piece in frames {
+            let decoded =
+                decode_frames(&piece).map_err(|e| ShardError::BadFrames(e.to_string()))?;
+            let expected = records.last().map_or(first_offset, |last| last.offset + 1);
+            if decoded.first().is_some_and(|first| first.offset != expected) {
+                let detail = format!("the first record is not at offset {expected}");
+                return Err(ShardError::BadFrames(detail));
+            }
+            records.extend(decoded);
         }
         let shard = self.held_shard(shard)?;
         let change = |now, replica: &mut Replica| {

@@ -368,7 +368,7 @@ impl ShardHost for BuiltinHost {
         shard: &ShardKey,
         generation: Generation,
         first_offset: u64,
-        frames: Bytes,
+        frames: Vec<Bytes>,
     ) -> Result<CopyPosition, ShardError> {
         self.hosted.copy_append(shard, generation, first_offset, frames).await
     }

@@ -292,7 +292,7 @@ async fn copy(f: &Fixture, from: &str, to: &str) {
             return;
         }
         let frames = chunk.frames;
-        destination.copy_append(&f.shard, generation, end, frames).await.unwrap();
+        destination.copy_append(&f.shard, generation, end, vec![frames]).await.unwrap();
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_broker_agent::copies::source::CHUNK_BYTES;
+use evenkeel_broker_agent::copies::pieces::CHUNK_MAX_BYTES;
 use evenkeel_broker_agent::host::ShardHost;
 use evenkeel_e2e::bench::figures::{Aim, Figures};
 use evenkeel_model::ShardKey;
@@ -97,11 +97,11 @@ async fn pull(
         destination: "destination".to_owned(),
         start_offset: 0,
         start_generation: 0,
-        max_chunk_bytes: CHUNK_BYTES as u32,
+        max_chunk_bytes: CHUNK_MAX_BYTES as u32,
         class: String::new(),
     };
     let (asks, requests) = mpsc::channel(4);
-    for ask in [Ask::Open(open), Ask::Credit(Credit { cumulative_bytes: CHUNK_BYTES as u64 })] {
+    for ask in [Ask::Open(open), Ask::Credit(Credit { cumulative_bytes: CHUNK_MAX_BYTES as u64 })] {
         asks.send(PullRequest { request: Some(ask) }).await?;
     }
     let answer = timeout(PATIENCE, client.pull(ReceiverStream::new(requests))).await?;
@@ -117,5 +117,5 @@ async fn append(
     generation: u64,
     frames: &bytes::Bytes,
 ) -> bool {
-    host.copy_append(shard, generation, 0, frames.clone()).await.is_ok()
+    host.copy_append(shard, generation, 0, vec![frames.clone()]).await.is_ok()
 }

@@ -102,8 +102,8 @@ struct Args {
     /// Size of a shard whose copy is throttled, MiB.
     #[arg(long, default_value_t = 24)]
     shard_mib: u64,
-    /// Size of each shard that is repaired under requests, MiB; there are 32.
-    #[arg(long, default_value_t = 12)]
+    /// Size of each shard that is repaired under requests, MiB; there are 64.
+    #[arg(long, default_value_t = 6)]
     repair_mib: u64,
     /// How long requests are measured before and after the repair, seconds.
     #[arg(long, default_value_t = 20)]

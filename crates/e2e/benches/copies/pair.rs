@@ -11,8 +11,9 @@ use bytes::Bytes;
 use evenkeel_broker_agent::config::LogConfig;
 use evenkeel_broker_agent::copies::bucket::Bucket;
 use evenkeel_broker_agent::copies::orders::{Desk, Order, Told};
+use evenkeel_broker_agent::copies::pieces::CHUNK_MAX_BYTES;
 use evenkeel_broker_agent::copies::pull::{Destination, pull};
-use evenkeel_broker_agent::copies::source::{CHUNK_BYTES, CopySource};
+use evenkeel_broker_agent::copies::source::CopySource;
 use evenkeel_broker_agent::host::builtin::disks::{Disks, FileDisks, MemoryDisks};
 use evenkeel_broker_agent::host::builtin::open_on;
 use evenkeel_broker_agent::host::{
@@ -154,7 +155,7 @@ impl Source {
     pub(crate) async fn chunks(&self, shard: &ShardKey) -> anyhow::Result<Vec<Bytes>> {
         let (mut from, mut chunks) = (0, Vec::new());
         while from < self.ends.get(shard).copied().unwrap_or(0) {
-            let read = self.host.copy_read(shard, GENERATION, from, 0, CHUNK_BYTES).await?;
+            let read = self.host.copy_read(shard, GENERATION, from, 0, CHUNK_MAX_BYTES).await?;
             from = read.end_offset;
             chunks.push(read.frames);
         }

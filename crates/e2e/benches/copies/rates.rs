@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use evenkeel_broker_agent::copies::bucket::Bucket;
-use evenkeel_broker_agent::copies::source::CHUNK_BYTES;
+use evenkeel_broker_agent::copies::pieces::chunk_bytes;
 use evenkeel_e2e::bench::figures::{Aim, Figures, Sample};
 use evenkeel_e2e::bench::growth::Course;
 use tokio::time::{Instant, sleep};
@@ -58,8 +58,9 @@ async fn taken(bucket: Bucket, time: Duration) -> Course {
     let (began, mut bytes) = (Instant::now(), 0);
     let mut course = Course(vec![(began, 0)]);
     while began.elapsed() < time {
-        bucket.take(CHUNK_BYTES as u64).await;
-        bytes += CHUNK_BYTES as u64;
+        let chunk = chunk_bytes(bucket.rate()) as u64;
+        bucket.take(chunk).await;
+        bytes += chunk;
         course.0.push((Instant::now(), bytes));
     }
     course

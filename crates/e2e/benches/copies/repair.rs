@@ -22,7 +22,7 @@ use crate::stage::{Stage, p99, rests};
 
 const PART: &str = "repair";
 const BROKERS: u32 = 6;
-const SHARDS: u32 = 32;
+const SHARDS: u32 = 64;
 const FACTOR: u32 = 3;
 const VICTIM: &str = "b6";
 
@@ -89,6 +89,7 @@ struct Story {
     /// The last one was level and its shard whole.
     to: Instant,
     used: f64,
+    bytes_at_first: f64,
     missing: Vec<Missing>,
     /// The same, with the destination that each copy was given.
     given: Vec<Missing>,
@@ -101,7 +102,7 @@ async fn story(stage: &mut Stage, stream: &StreamKey, quiet: Duration) -> anyhow
     sleep(quiet).await;
     let victim: BrokerId = VICTIM.parse()?;
     let live: Vec<String> = stage.cluster.brokers().into_iter().filter(|b| b != VICTIM).collect();
-    let lost = missing(stage, stream, &victim, &live)?;
+    let mut lost = missing(stage, stream, &victim, &live)?;
     let killed = Instant::now();
     stage.cluster.kill9(VICTIM)?;
     let joins = |stage: &Stage| -> anyhow::Result<BTreeMap<ShardKey, BrokerId>> {
@@ -116,6 +117,7 @@ async fn story(stage: &mut Stage, stream: &StreamKey, quiet: Duration) -> anyhow
     let from = Instant::now();
     let before = moved(stage, &live).await?;
     let (mut given, mut shares) = (BTreeMap::new(), Vec::new());
+    let bytes_at_first = lost.iter().map(|(_, missing)| missing.bytes).sum();
     let factor = FACTOR as usize;
     loop {
         given.extend(joins(stage)?);
@@ -128,6 +130,14 @@ async fn story(stage: &mut Stage, stream: &StreamKey, quiet: Duration) -> anyhow
         }
         anyhow::ensure!(Instant::now() < deadline, "the repair does not end");
         shares.push((Instant::now(), shares_of(stage, &live).await?));
+        for (shard, missing) in &mut lost {
+            // What is published until a copy is whole has to be copied too.
+            let copied = all.iter().find(|a| a.shard == *shard && a.joining.is_some());
+            if let (Some(_), Some(holder)) = (copied, missing.holders.first()) {
+                let folder = stage.cluster.shard_folder(&live[*holder], shard);
+                missing.bytes = missing.bytes.max(stored(&folder) as f64);
+            }
+        }
         sleep(LOOK).await;
     }
     let to = Instant::now();
@@ -136,7 +146,7 @@ async fn story(stage: &mut Stage, stream: &StreamKey, quiet: Duration) -> anyhow
     let used = (after.0 - before.0) / (after.1 - before.1);
     let given = given_to(&lost, &given, &live);
     let missing = lost.into_iter().map(|(_, missing)| missing).collect();
-    Ok(Story { began, killed, from, to, used, missing, given, shares })
+    Ok(Story { began, killed, from, to, used, bytes_at_first, missing, given, shares })
 }
 
 /// What the victim holds, from whom and to whom it can be copied; brokers by their place in `live`.
@@ -230,7 +240,8 @@ impl Story {
         let name =
             format!("copies of {} shards, first asked for to last whole", self.missing.len());
         figures.add(PART, &name, took, "s");
-        figures.add(PART, "bytes to copy", bytes / 1e6, "MB");
+        figures.add(PART, "bytes to copy, when the broker died", self.bytes_at_first / 1e6, "MB");
+        figures.add(PART, "bytes to copy, with those published until then", bytes / 1e6, "MB");
         figures.median(PART, "share of the link, over brokers and time", &shares, "");
         let link = args.link_bytes() as f64;
         let bound = |copies: &[Missing], share: &dyn Fn(f64) -> Vec<f64>| {

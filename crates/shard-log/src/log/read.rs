@@ -44,45 +44,64 @@ impl Log {
     /// Reads consecutive records from `from`, which must not be before the start; none if it is at
     /// or past the end.
     pub fn read(&self, from: u64, limit: ReadLimit) -> Result<Vec<Record>, LogError> {
+        let first = self.tail.front().map(|r| r.offset);
+        let Some(first) = first.filter(|first| from >= (*first).max(self.start())) else {
+            return self.read_stored(from, limit);
+        };
+        let mut taking = Taking::new(limit, self.end());
+        let tail = self.tail.iter().skip((from - first) as usize);
+        // Up to the first that is too much.
+        let _ = tail.cloned().try_for_each(|record| taking.take(record).then_some(()));
+        Ok(taking.records)
+    }
+
+    /// The same, of what lies in the files, whatever is in memory too.
+    pub fn read_stored(&self, from: u64, limit: ReadLimit) -> Result<Vec<Record>, LogError> {
         if from < self.start() {
             return Err(LogError::BeforeStart { offset: from, start: self.start() });
         }
-        let until = limit.until.min(self.end());
-        let mut records = Vec::new();
-        let mut bytes = 0;
-        let mut take = |record: Record| {
-            bytes += record.frame_bytes();
-            let fits =
-                records.is_empty() || (bytes <= limit.bytes && records.len() < limit.records);
-            if fits && record.offset < until {
-                records.push(record);
-                return true;
-            }
-            false
-        };
-        if let Some(first) = self.tail.front().map(|r| r.offset)
-            && from >= first
-        {
-            for record in self.tail.iter().skip((from - first) as usize) {
-                if !take(record.clone()) {
-                    break;
-                }
-            }
-            return Ok(records);
-        }
+        let mut taking = Taking::new(limit, self.end());
+        // Where records are counted it is not known how many bytes they will be.
+        let wanted = if limit.records == usize::MAX { limit.bytes as u64 } else { 0 };
         let mut next = from;
         let first = self.segments.partition_point(|s| s.end <= from);
         for segment in &self.segments[first..] {
             let mut more = true;
-            segment.read(self.storage.as_ref(), next, |record| {
-                more = take(record);
+            segment.read(self.storage.as_ref(), next, wanted, |record| {
+                more = taking.take(record);
                 more
             })?;
             next = segment.end;
-            if !more || next >= until {
+            if !more || next >= taking.limit.until {
                 break;
             }
         }
-        Ok(records)
+        Ok(taking.records)
+    }
+}
+
+/// What a read has taken so far.
+struct Taking {
+    limit: ReadLimit,
+    records: Vec<Record>,
+    bytes: usize,
+}
+
+impl Taking {
+    fn new(limit: ReadLimit, end: u64) -> Self {
+        let limit = ReadLimit { until: limit.until.min(end), ..limit };
+        Self { limit, records: Vec::new(), bytes: 0 }
+    }
+
+    /// Takes one more, if it is within the limit.
+    fn take(&mut self, record: Record) -> bool {
+        self.bytes += record.frame_bytes();
+        let ReadLimit { until, records, bytes } = self.limit;
+        let fits = self.records.is_empty() || (self.bytes <= bytes && self.records.len() < records);
+        let takes = fits && record.offset < until;
+        if takes {
+            self.records.push(record);
+        }
+        takes
     }
 }

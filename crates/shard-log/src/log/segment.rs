@@ -17,6 +17,10 @@ pub(super) const BAD_PREFIX: &str = "the segment's header is malformed";
 /// A place is kept for about this many bytes of records.
 const PLACE_EVERY_BYTES: u64 = 8 << 10;
 
+/// Read from the file at once.
+const READ_MIN_BYTES: u64 = 24 << 10;
+const READ_MAX_BYTES: u64 = 256 << 10;
+
 /// An offset and where in the file its record begins.
 pub(super) type Place = (u64, u64);
 
@@ -205,11 +209,12 @@ impl Segment {
         &self,
         storage: &dyn Storage,
         from: u64,
+        wanted: u64,
         mut take: impl FnMut(record::Record) -> bool,
     ) -> Result<(), LogError> {
         let (mut offset, mut at) = self.place_before(from);
         while offset < self.end {
-            let chunk = self.chunk(storage, at)?;
+            let chunk = self.chunk(storage, at, wanted)?;
             let mut used = 0;
             while offset < self.end {
                 match next_frame(&chunk.slice(used..), offset) {
@@ -229,15 +234,15 @@ impl Segment {
         Ok(())
     }
 
-    /// A piece of the file from `at` that holds at least one whole frame.
-    fn chunk(&self, storage: &dyn Storage, at: u64) -> Result<Bytes, LogError> {
+    /// A piece of the file from `at` that holds at least one whole frame, of so many bytes if it can.
+    fn chunk(&self, storage: &dyn Storage, at: u64, wanted: u64) -> Result<Bytes, LogError> {
         let read = |wanted: u64| {
             let mut bytes = vec![0; wanted.min(self.bytes - at) as usize];
             let describe = || storage.describe(&self.name);
             self.file.read_at(at, &mut bytes).map_err(LogError::io("read", describe()))?;
             Ok(Bytes::from(bytes))
         };
-        let chunk = read(4 * PLACE_EVERY_BYTES)?;
+        let chunk = read(wanted.clamp(READ_MIN_BYTES, READ_MAX_BYTES) + PLACE_EVERY_BYTES)?;
         match record::peek(&chunk) {
             Ok((total, _)) if total > chunk.len() => read(total as u64),
             _ => Ok(chunk),

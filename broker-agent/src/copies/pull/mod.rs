@@ -1,42 +1,32 @@
-//! A copy's destination: pulls within grants, checks every chunk, appends, verifies the whole.
+//! A copy's destination: pulls within grants, checks every chunk, stores it, and proves the whole.
 
-use std::future::Future;
-use std::pin::Pin;
+mod proving;
+mod receiving;
+mod unproven;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_model::{BrokerId, Role};
 use evenkeel_proto::copy::pull_request::Request as Ask;
 use evenkeel_proto::copy::shard_copy_client::ShardCopyClient;
-use evenkeel_proto::copy::{Ack, Chunk, Credit, DigestRequest, Open, PullRequest};
+use evenkeel_proto::copy::{Open, PullRequest};
 use evenkeel_proto::migrations::CopyProgress;
 use evenkeel_runtime::Network;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
-use tonic::transport::Channel;
 
+use self::unproven::Unproven;
 use super::bucket::Bucket;
-use super::chunk::is_intact;
 use super::credit::CreditLedger;
 use super::failure::Failed;
 use super::orders::{Desk, Order, Told};
-use super::source::CHUNK_BYTES;
+use super::pieces::CHUNK_MAX_BYTES;
 use crate::host::{CopyPosition, ShardError, ShardHost};
 use crate::maintenance::admission::{Admission, Presence};
-use crate::metrics;
 
-/// Credit with the source at once: enough for a link of 1 Gbit/s over 8 ms.
-const WINDOW_BYTES: u64 = 1 << 20;
-
-/// Ingress is charged, and credit extended, in steps of at most so much, and of what the ingress
-/// carries in so many parts of a second, a chunk at least: a larger step would be a burst. What is
-/// stored is acknowledged in steps of so much.
-const STEP_BYTES: u64 = 4 * CHUNK_BYTES as u64;
-const STEPS_A_SECOND: u64 = 128;
-
-/// Chunks are at most 64 KiB, or one record.
+/// Chunks are at most 256 KiB, or one record.
 const MESSAGE_MAX_BYTES: usize = 8 << 20;
 
 /// For the assignment to reach this broker, when the migrator was faster.
@@ -46,10 +36,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Before another attempt, and how many in a row without a record in between.
 const RETRY: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
-
-/// Records are compared in steps of so many bytes; a source that takes longer for one is given up.
-const COMPARE_BYTES: u64 = 1 << 20;
-const COMPARE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Before the records are fetched that came while the ones before them were verified.
 const TAIL: Duration = Duration::from_millis(50);
@@ -87,17 +73,13 @@ struct Pull {
     presence: Presence,
     ledger: CreditLedger,
     position: CopyPosition,
-    /// Everything from here on came in this copy and is verified as a whole at the end.
-    verify_from: u64,
+    unproven: Unproven,
+    /// Stored by this copy.
     bytes: u64,
     /// Stored since the source was last told.
     unacknowledged: u64,
     /// As the source said last; none before its first word.
     bytes_remaining: Option<u64>,
-    /// The source's committed end when it last spoke.
-    committed: u64,
-    /// Up to here copies brought something, as far as is known.
-    copied_to: u64,
 }
 
 /// Makes one copy; ends when it is level, or has failed for good.
@@ -109,19 +91,15 @@ pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<
         order,
         words,
         presence,
-        ledger: CreditLedger::new(WINDOW_BYTES),
+        ledger: CreditLedger::default(),
         position,
-        verify_from: 0,
+        unproven: Unproven::default(),
         bytes: 0,
         unacknowledged: 0,
         bytes_remaining: None,
-        committed: 0,
-        copied_to: 0,
     };
     pull.run().await;
 }
-
-type Charging = Pin<Box<dyn Future<Output = u64> + Send>>;
 
 impl Pull {
     async fn run(&mut self) {
@@ -136,7 +114,6 @@ impl Pull {
                 // itself: go on until it does, or until nothing comes.
                 Ok(Ended::Level) => {
                     failures = 0;
-                    self.verify_from = self.position.end_offset;
                     sleep(TAIL).await;
                     continue;
                 }
@@ -156,7 +133,7 @@ impl Pull {
                 Ok(()) => {}
             }
             // Another source may be better.
-            if failures >= ATTEMPTS || matches!(failed, Failed::Corrupt(_)) {
+            if failures >= ATTEMPTS || matches!(failed, Failed::Differs(_)) {
                 return self.note("failed", failed.to_string());
             }
             self.note("running", failed.to_string());
@@ -181,11 +158,13 @@ impl Pull {
     /// Throws away what cannot be built upon.
     async fn mend(&mut self, failed: &Failed, failures: u32) -> Result<(), ShardError> {
         if let Failed::BeforeStart(first) = failed {
-            self.verify_from = self.verify_from.max(*first);
             return self.begins_at(*first).await;
         }
         let to_offset = match failed {
-            Failed::Corrupt(_) => self.verify_from,
+            Failed::Differs(_) | Failed::Decayed(_) => {
+                let unproven = self.unproven.first();
+                unproven.unwrap_or(self.position.end_offset)
+            }
             Failed::Diverged(_) => {
                 // What is known to be committed is the same everywhere; if even that is refused,
                 // the copy starts over.
@@ -197,7 +176,6 @@ impl Pull {
         };
         let Order { shard, generation, .. } = &self.order;
         self.position = self.to.host.copy_truncate(shard, *generation, to_offset).await?;
-        self.verify_from = self.verify_from.min(self.position.end_offset);
         Ok(())
     }
 
@@ -215,14 +193,11 @@ impl Pull {
     async fn attempt(&mut self, started: &mut bool) -> Result<Ended, Failed> {
         self.learner().await?;
         self.position = self.to.host.copy_position(&self.order.shard).await?;
+        let CopyPosition { start_offset, end_offset, copied_from, .. } = self.position;
         if !std::mem::replace(started, true) {
-            // What an earlier try brought is compared as well.
-            let CopyPosition { end_offset, copied_from, .. } = self.position;
-            self.verify_from = copied_from.unwrap_or(end_offset);
-            self.copied_to = copied_from.map_or(0, |_| end_offset);
+            self.unproven = Unproven::left_over(copied_from.unwrap_or(end_offset), end_offset);
         }
-        // What was given up meanwhile need not be compared.
-        self.verify_from = self.verify_from.max(self.position.start_offset);
+        self.unproven.keep(start_offset, end_offset);
         let channel = self.to.network.bulk_channel(&self.order.source_address);
         let mut client = ShardCopyClient::new(channel).max_decoding_message_size(MESSAGE_MAX_BYTES);
         let (asks, requests) = mpsc::channel(16);
@@ -238,7 +213,7 @@ impl Pull {
         // What is left is to compare it, and the migrator does not take that for a stall.
         self.bytes_remaining = Some(0);
         self.note("running", String::new());
-        self.verify(client).await?;
+        self.prove(client).await?;
         Ok(ended)
     }
 
@@ -267,172 +242,9 @@ impl Pull {
             destination: self.to.me.to_string(),
             start_offset: self.position.end_offset,
             start_generation: self.position.last_generation,
-            max_chunk_bytes: CHUNK_BYTES as u32,
+            max_chunk_bytes: CHUNK_MAX_BYTES as u32,
             class: self.order.class.as_str().to_owned(),
         }
-    }
-
-    /// Receives until the source says that the copy is level.
-    async fn receive(
-        &mut self,
-        asks: &mpsc::Sender<PullRequest>,
-        chunks: &mut Streaming<Chunk>,
-    ) -> Result<(), Failed> {
-        let mut charging: Option<Charging> = None;
-        loop {
-            let expired = self.ledger.expire(Instant::now());
-            metrics::grant_expired(expired);
-            self.to.desk.expired(expired);
-            if charging.is_none() && self.ledger.extendable() > 0 {
-                let ingress = self.to.ingress.clone();
-                let step = (ingress.rate() / STEPS_A_SECOND).clamp(CHUNK_BYTES as u64, STEP_BYTES);
-                let bytes = self.ledger.extendable().min(step);
-                charging = Some(Box::pin(async move {
-                    ingress.take(bytes).await;
-                    bytes
-                }));
-            }
-            let expiry = self.ledger.next_expiry();
-            tokio::select! {
-                biased;
-                chunk = chunks.message() => {
-                    let chunk = chunk?.ok_or_else(|| Failed::Source("it ended the copy".into()))?;
-                    let level = chunk.level;
-                    self.take_in(chunk, asks).await?;
-                    // The leader may have shipped the rest meanwhile.
-                    if level || self.position.end_offset >= self.committed {
-                        return Ok(());
-                    }
-                }
-                word = self.words.recv() => match word {
-                    Some(Told::Allowance(bytes, expires)) => {
-                        let now = Instant::now();
-                        self.ledger.grant(now, bytes, expires.saturating_duration_since(now));
-                    }
-                    Some(Told::Class(class)) => {
-                        self.order.class = class;
-                        self.presence.set_class(class);
-                        ask(asks, Ask::Class(class.as_str().to_owned())).await?;
-                    }
-                    None => return Err(Failed::Source("the copy was cancelled".into())),
-                },
-                bytes = charged(&mut charging) => {
-                    charging = None;
-                    let cumulative_bytes = self.ledger.extend(bytes);
-                    ask(asks, Ask::Credit(Credit { cumulative_bytes })).await?;
-                }
-                () = sleep_until(expiry.unwrap_or_else(Instant::now)), if expiry.is_some() => {}
-                () = self.presence.stands_still() => {}
-            }
-        }
-    }
-
-    async fn take_in(
-        &mut self,
-        chunk: Chunk,
-        asks: &mpsc::Sender<PullRequest>,
-    ) -> Result<(), Failed> {
-        if !is_intact(&chunk) {
-            metrics::checksum_failure();
-            // Nothing of it was stored: what is here stays good.
-            return Err(Failed::Damaged(chunk.first_offset));
-        }
-        let bytes = chunk.frames.len() as u64;
-        self.bytes_remaining = Some(chunk.bytes_remaining);
-        self.committed = chunk.committed;
-        if bytes > 0 {
-            let Order { shard, generation, .. } = &self.order;
-            let append =
-                self.to.host.copy_append(shard, *generation, chunk.first_offset, chunk.frames);
-            self.position = append.await?;
-            self.copied_to = self.copied_to.max(chunk.end_offset);
-            self.ledger.received(bytes);
-            self.presence.moves();
-            self.bytes += bytes;
-            metrics::copied_in(bytes);
-            self.unacknowledged += bytes;
-            if self.unacknowledged >= STEP_BYTES || chunk.level {
-                self.unacknowledged = 0;
-                let durable_offset = self.position.end_offset;
-                ask(asks, Ask::Ack(Ack { durable_offset })).await?;
-            }
-        }
-        let state = if self.ledger.is_flowing() || self.ledger.unused() > 0 {
-            "running"
-        } else {
-            "waiting_credit"
-        };
-        self.to.desk.note(&self.order.shard, self.progress(state, String::new()), false);
-        Ok(())
-    }
-
-    /// Compares what arrived, as it is stored, with the source. Only then does the copy count.
-    async fn verify(&mut self, client: ShardCopyClient<Channel>) -> Result<(), Failed> {
-        // What came from the leader beyond that was checked record by record.
-        let (from, to) = (self.verify_from, self.position.end_offset.min(self.committed));
-        if to < self.copied_to.min(self.position.end_offset) {
-            return Err(Failed::Source(format!("it knows {to} records, fewer than it sent")));
-        }
-        if from < to {
-            self.compare(client, from, to).await?;
-        }
-        let Order { shard, generation, .. } = &self.order;
-        self.to.host.copy_verified(shard, *generation).await?;
-        Ok(())
-    }
-
-    async fn compare(
-        &mut self,
-        mut client: ShardCopyClient<Channel>,
-        from: u64,
-        to: u64,
-    ) -> Result<(), Failed> {
-        let mut at = from;
-        while at < to {
-            self.presence.moves();
-            at = self.compare_step(&mut client, at, to).await?;
-            let detail = format!("compared with its source up to record {at} of {to}");
-            self.to.desk.note(&self.order.shard, self.progress("running", detail), false);
-        }
-        Ok(())
-    }
-
-    /// Compares some of the records; answers where to go on.
-    async fn compare_step(
-        &self,
-        client: &mut ShardCopyClient<Channel>,
-        from: u64,
-        to: u64,
-    ) -> Result<u64, Failed> {
-        let Order { shard, generation, .. } = &self.order;
-        let began = Instant::now();
-        let here = self.to.host.digest(shard, from, to, COMPARE_BYTES).await?;
-        self.to.admission.rest_after(began.elapsed()).await;
-        let asked = DigestRequest {
-            shard: shard.to_string(),
-            generation: *generation,
-            from_offset: from,
-            to_offset: here.to_offset,
-        };
-        let there = timeout(COMPARE_LIMIT, client.digest(asked)).await;
-        let there = there
-            .map_err(|_| Failed::Source("it does not say what its records are".to_owned()))??
-            .into_inner();
-        if there.to_offset != here.to_offset {
-            return Err(Failed::Source(format!(
-                "it has records up to {}, not {}",
-                there.to_offset, here.to_offset
-            )));
-        }
-        if (there.crc32c, there.bytes) != (here.crc32c, here.bytes) {
-            metrics::checksum_failure();
-            let to = here.to_offset;
-            return Err(Failed::Corrupt(format!("records {from} to {to} differ from the source")));
-        }
-        if here.to_offset == from {
-            return Err(Failed::Source(format!("no record at {from} to compare")));
-        }
-        Ok(here.to_offset)
     }
 
     fn progress(&self, state: &str, detail: String) -> CopyProgress {
@@ -451,13 +263,6 @@ impl Pull {
 
     fn note(&self, state: &str, detail: String) {
         self.to.desk.note(&self.order.shard, self.progress(state, detail), true);
-    }
-}
-
-async fn charged(charging: &mut Option<Charging>) -> u64 {
-    match charging {
-        Some(charging) => charging.await,
-        None => std::future::pending().await,
     }
 }
 

@@ -64,6 +64,7 @@ mod tests {
             drained: false,
             halted: reason.map(str::to_owned),
             log_end: None,
+            declined: false,
         };
         halted.reported(&report(Some("bad checksum")));
         assert_eq!(halted.count(), 1);

@@ -6,6 +6,9 @@
 //! committed before. A leader that was only named may find its own bytes damaged, and these may be
 //! the last good ones. What is not known erases nothing: no assignment, as in a store that was lost
 //! or restored, no report, no answer of the store.
+//!
+//! A leader that declined its generation will never serve it. Then who handed the shard over says
+//! again that it had drained, so that it can be named anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use evenkeel_model::{
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::host::ShardHost;
+use crate::host::{HandedOver, ShardHost};
 use crate::routes::Routes;
 
 /// How often stored shards are compared with assignments.
@@ -36,6 +39,8 @@ pub(crate) struct Leftovers {
     pub(crate) store: Store,
     pub(crate) keys: Keys,
     pub(crate) held: watch::Receiver<BTreeSet<ShardKey>>,
+    /// Shards that this broker handed over and can lead again, with what it reports of them.
+    pub(crate) offers: watch::Sender<BTreeMap<ShardKey, ShardReport>>,
     /// For so long they are kept at least.
     pub(crate) after: Duration,
 }
@@ -56,11 +61,12 @@ impl Leftovers {
         loop {
             let elsewhere = self.elsewhere();
             left.retain(|shard, _| elsewhere.contains_key(shard));
+            self.take_back(&elsewhere);
             for (shard, assignment) in elsewhere {
                 let now = Instant::now();
                 let known = left.entry(shard.clone()).or_insert(Left {
                     since: now,
-                    ask_at: now + self.after,
+                    ask_at: now + look_every,
                     pause: look_every,
                 });
                 if now < known.ask_at {
@@ -68,13 +74,18 @@ impl Leftovers {
                 }
                 known.ask_at = now + known.pause;
                 known.pause = (known.pause * 2).min(ASK_EVERY);
-                match self.is_held_by_others(&assignment).await {
-                    Ok(true) => {
-                        let kept = known.since.elapsed();
-                        tracing::info!(%shard, ?kept, "giving up the bytes of a shard that others hold");
+                match self.ask(&assignment).await {
+                    Ok(Leader::Serves) if known.since.elapsed() < self.after => {
+                        known.ask_at = known.since + self.after;
+                    }
+                    Ok(Leader::Serves) => {
+                        tracing::info!(%shard, "giving up the bytes of a shard that others hold");
                         self.host.erase(&shard).await;
                     }
-                    Ok(false) => tracing::debug!(%shard, "kept: its leader is not known to serve"),
+                    Ok(Leader::Declined(handed_over)) => self.offer(&assignment, handed_over),
+                    Ok(Leader::Unknown) => {
+                        tracing::debug!(%shard, "kept: its leader is not known to serve");
+                    }
                     Err(error) => {
                         tracing::debug!(%shard, %error, "kept: the store does not answer");
                         break;
@@ -96,25 +107,93 @@ impl Leftovers {
         assigned.collect()
     }
 
-    async fn is_held_by_others(&self, assignment: &Assignment) -> Result<bool, StoreError> {
+    /// What is known of the leader that the shard has now.
+    async fn ask(&self, assignment: &Assignment) -> Result<Leader, StoreError> {
         let shard = &assignment.shard;
-        let Some(leader) = &assignment.leader else { return Ok(false) };
+        let Some(leader) = &assignment.leader else { return Ok(Leader::Unknown) };
         let Some(entry) = self.store.get(&self.keys.report(leader, shard)).await? else {
-            return Ok(false);
+            return Ok(Leader::Unknown);
         };
         let report = match decode::<ReportRecord>(&entry.key, &entry.value) {
             Ok(record) => record.report,
             Err(error) => {
                 tracing::warn!(%shard, %error, "kept: the leader's report cannot be read");
-                return Ok(false);
+                return Ok(Leader::Unknown);
             }
         };
         match self.host.handed_over(shard).await {
-            Ok(end) => Ok(serves(assignment, &report, end)),
+            Ok(handed_over) => Ok(Leader::of(assignment, &report, handed_over)),
             Err(error) => {
                 tracing::warn!(%shard, %error, "kept: what this broker did with it is not known");
-                Ok(false)
+                Ok(Leader::Unknown)
             }
+        }
+    }
+
+    /// Says again that this broker drained.
+    fn offer(&self, assignment: &Assignment, handed_over: HandedOver) {
+        let report = ShardReport {
+            broker: self.me.clone(),
+            shard: assignment.shard.clone(),
+            generation: handed_over.generation,
+            phase: Some(Phase::Drained),
+            caught_up: false,
+            lag_records: None,
+            drained: true,
+            halted: None,
+            log_end: Some(handed_over.log_end),
+            declined: false,
+        };
+        self.offers.send_if_modified(|offers| {
+            let is_new = offers.insert(report.shard.clone(), report.clone()).is_none();
+            if is_new {
+                let shard = &report.shard;
+                tracing::warn!(%shard, "its new leader cannot serve; this broker still holds it all");
+            }
+            is_new
+        });
+    }
+
+    /// An offer ends with the generation that was declined.
+    fn take_back(&self, elsewhere: &BTreeMap<ShardKey, Arc<Assignment>>) {
+        self.offers.send_if_modified(|offers| {
+            let before = offers.len();
+            offers.retain(|shard, report| {
+                elsewhere.get(shard).is_some_and(|a| a.generation == report.generation + 1)
+            });
+            offers.len() < before
+        });
+    }
+}
+
+/// What a report of the leader that a shard has now means for the bytes that were left over.
+#[derive(Debug, PartialEq, Eq)]
+enum Leader {
+    /// It serves the present generation, with no less than was handed over.
+    Serves,
+    /// It was handed the shard by this broker, and will never serve.
+    Declined(HandedOver),
+    Unknown,
+}
+
+impl Leader {
+    fn of(assignment: &Assignment, report: &ShardReport, handed_over: Option<HandedOver>) -> Self {
+        if report.generation != assignment.generation {
+            return Self::Unknown;
+        }
+        if let Some(handed_over) = handed_over
+            && report.declined
+            && handed_over.generation + 1 == assignment.generation
+        {
+            return Self::Declined(handed_over);
+        }
+        // A leader on a disk that was emptied may serve, too.
+        let has = |end: u64| report.log_end.is_some_and(|at| at >= end);
+        let serves = report.phase == Some(Phase::Serving) && report.halted_because().is_none();
+        if serves && handed_over.is_none_or(|h| has(h.log_end)) {
+            Self::Serves
+        } else {
+            Self::Unknown
         }
     }
 }
@@ -125,15 +204,6 @@ fn is_elsewhere(assignment: &Assignment, me: &BrokerId) -> bool {
         && assignment.state != ShardState::Draining
         && assignment.role_of(me).is_none()
         && assignment.leaving.as_ref() != Some(me)
-}
-
-/// Whether the leader serves the generation of its assignment, with all that this broker held when
-/// it handed the shard over, if it did. A leader on an emptied disk may serve, too.
-fn serves(assignment: &Assignment, report: &ShardReport, handed_over: Option<u64>) -> bool {
-    report.generation == assignment.generation
-        && report.phase == Some(Phase::Serving)
-        && report.halted_because().is_none()
-        && handed_over.is_none_or(|end| report.log_end.is_some_and(|at| at >= end))
 }
 
 #[cfg(test)]
@@ -173,16 +243,30 @@ mod tests {
             drained: false,
             halted: None,
             log_end: Some(101),
+            declined: false,
         };
-        let says = |report: ShardReport| serves(&assignment, &report, Some(100));
-        assert!(says(serving.clone()));
-        assert!(!says(ShardReport { generation: 3, ..serving.clone() }), "it is not known to open");
-        assert!(!says(ShardReport { phase: Some(Phase::Opening), ..serving.clone() }));
-        assert!(!says(ShardReport { phase: Some(Phase::Halted), ..serving.clone() }));
-        assert!(!says(ShardReport { halted: Some("damaged".to_owned()), ..serving.clone() }));
+        let drained = HandedOver { generation: 3, log_end: 100 };
+        let says = |report: &ShardReport| Leader::of(&assignment, report, Some(drained));
+        let with = |change: fn(&mut ShardReport)| {
+            let mut report = serving.clone();
+            change(&mut report);
+            says(&report)
+        };
+        assert_eq!(says(&serving), Leader::Serves);
+        assert_eq!(with(|r| r.generation = 3), Leader::Unknown, "it is not known to open");
+        assert_eq!(with(|r| r.phase = Some(Phase::Opening)), Leader::Unknown);
+        assert_eq!(with(|r| r.phase = Some(Phase::Halted)), Leader::Unknown);
+        assert_eq!(with(|r| r.halted = Some("damaged".to_owned())), Leader::Unknown);
+        assert_eq!(with(|r| r.log_end = Some(1)), Leader::Unknown, "its disk was emptied");
+        assert_eq!(with(|r| r.log_end = None), Leader::Unknown);
+        assert_eq!(with(|r| r.declined = true), Leader::Declined(drained));
+
         let empty = ShardReport { log_end: Some(1), ..serving.clone() };
-        assert!(!says(empty.clone()), "its disk was emptied");
-        assert!(!says(ShardReport { log_end: None, ..serving }));
-        assert!(serves(&assignment, &empty, None), "this broker handed nothing over");
+        let says = |report: &ShardReport, drained| Leader::of(&assignment, report, drained);
+        assert_eq!(says(&empty, None), Leader::Serves, "this broker handed nothing over");
+        let declined = ShardReport { declined: true, ..serving };
+        assert_eq!(says(&declined, None), Leader::Unknown);
+        let earlier = HandedOver { generation: 2, log_end: 100 };
+        assert_eq!(says(&declined, Some(earlier)), Leader::Unknown, "others led since");
     }
 }

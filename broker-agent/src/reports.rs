@@ -40,10 +40,10 @@ impl Outbox {
         self.latest.insert(shard, report);
     }
 
-    /// Only these shards are held; reports about others are taken back.
-    fn keep(&mut self, held: &BTreeSet<ShardKey>) {
+    /// Only these shards are spoken of; reports about others are taken back.
+    fn keep(&mut self, is_kept: impl Fn(&ShardKey) -> bool) {
         let gone: Vec<ShardKey> =
-            self.latest.keys().filter(|shard| !held.contains(*shard)).cloned().collect();
+            self.latest.keys().filter(|shard| !is_kept(shard)).cloned().collect();
         for shard in gone {
             self.latest.remove(&shard);
             self.dirty.remove(&shard);
@@ -87,6 +87,8 @@ pub(crate) struct ReportWriter {
     pub(crate) incarnation: u64,
     pub(crate) edges: mpsc::UnboundedReceiver<ShardReport>,
     pub(crate) held: watch::Receiver<BTreeSet<ShardKey>>,
+    /// Reports about shards that are not held.
+    pub(crate) offers: watch::Receiver<BTreeMap<ShardKey, ShardReport>>,
     pub(crate) switchovers: Switchovers,
     pub(crate) halted: Halted,
 }
@@ -101,10 +103,14 @@ impl ReportWriter {
             while let Ok(report) = self.edges.try_recv() {
                 self.take_in(&mut outbox, report);
             }
-            if self.held.has_changed().unwrap_or(false) {
-                let held = self.held.borrow_and_update();
-                outbox.keep(&held);
+            let changed = [self.held.has_changed(), self.offers.has_changed()];
+            if changed.into_iter().any(|changed| changed.unwrap_or(false)) {
+                let (held, offers) =
+                    (self.held.borrow_and_update(), self.offers.borrow_and_update());
+                outbox.keep(|shard| held.contains(shard) || offers.contains_key(shard));
                 self.halted.keep(|shard| held.contains(shard));
+                let offered = offers.iter().filter(|(shard, _)| !held.contains(*shard));
+                offered.for_each(|(_, report)| outbox.edge(report.clone()));
             }
             let held = lease.borrow_and_update().map(|l| l.id);
             if held.is_some() && held != under {
@@ -126,6 +132,10 @@ impl ReportWriter {
                 changed = lease.changed() => if changed.is_err() { return },
                 changed = self.held.changed() => match changed {
                     Ok(()) => self.held.mark_changed(),
+                    Err(_) => return,
+                },
+                changed = self.offers.changed() => match changed {
+                    Ok(()) => self.offers.mark_changed(),
                     Err(_) => return,
                 },
                 report = self.edges.recv() => match report {
@@ -199,6 +209,7 @@ mod tests {
             drained: false,
             halted: None,
             log_end: None,
+            declined: false,
         }
     }
 
@@ -233,7 +244,7 @@ mod tests {
         let a = report("stream/d/s/0", 1, Phase::Serving);
         let mut outbox = Outbox::default();
         outbox.edge(a.clone());
-        outbox.keep(&BTreeSet::new());
+        outbox.keep(|_| false);
         let (reports, gone) = outbox.take();
         assert_eq!((reports, gone.len()), (Vec::new(), 1));
         // It comes back while the removal fails: the removal must not overtake the report.

@@ -55,6 +55,7 @@ mod tests {
             drained: false,
             halted: None,
             log_end: None,
+            declined: false,
         };
         let switchovers = Switchovers::default();
         assignment.successor = Some(me.clone());

@@ -1,6 +1,6 @@
 //! The loops of one agent, each connected to what it reads and writes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ impl Wiring {
     ) -> JoinHandle<anyhow::Result<()>> {
         let (own_tx, own) = watch::channel(OwnKey::Gone(0));
         let (held_tx, held) = watch::channel(BTreeSet::new());
+        let (offers_tx, offers) = watch::channel(BTreeMap::new());
         let switchovers = Switchovers::default();
         let watched = prefixes(&self.keys, &self.me);
         let watching = Watching {
@@ -83,6 +84,7 @@ impl Wiring {
             incarnation: self.incarnation,
             edges,
             held: held.clone(),
+            offers,
             switchovers,
             halted: self.halted.clone(),
         };
@@ -94,6 +96,7 @@ impl Wiring {
             store: self.store.clone(),
             keys: self.keys.clone(),
             held,
+            offers: offers_tx,
             after: Duration::from_millis(self.config.leftover_erase_after_ms),
         };
         self.loops.spawn(leftovers.run());

@@ -8,7 +8,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_model::{Assignment, LoadReport, Role, ShardKey, ShardState};
+use evenkeel_coordination::Entry;
+use evenkeel_model::{Assignment, LoadReport, Role, ShardKey, ShardReport, ShardState};
 use evenkeel_proto::data::shards_client::ShardsClient;
 use evenkeel_proto::data::subscribe_response::Event;
 use evenkeel_proto::data::{
@@ -481,6 +482,77 @@ async fn bytes_are_erased_only_when_others_hold_the_shard() {
     cluster.until("b2 to let go of it", |get| get(&report).is_none().then_some(())).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(kept.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destination_that_is_damaged_declines_and_who_handed_over_serves_again() {
+    let mut cluster = Cluster::start().await;
+    let mut agents = cluster.agents(&["b1", "b2"]).await;
+    let mut assignment = Assignment::new(shard(0), id("b1"), vec![]);
+    cluster.assign(&assignment).await;
+    cluster.serving("b1", &shard(0), 1).await;
+    let mut client = cluster.client("b1").await;
+    for sequence in 1..=50 {
+        publish(&mut client, &shard(0), sequence).await.unwrap();
+    }
+    assignment.successor = Some(id("b2"));
+    for (generation, state) in [(2, ShardState::Active), (3, ShardState::Draining)] {
+        (assignment.generation, assignment.state) = (generation, state);
+        cluster.assign(&assignment).await;
+        let level = |r: &ShardReport| r.generation == generation && r.caught_up;
+        cluster.report("b2", &shard(0), "caught up", level).await;
+    }
+    cluster.report("b1", &shard(0), "drained", |r| r.generation == 3 && r.drained).await;
+
+    // It dies with its last segment damaged, and is named all the same.
+    stopped(&cluster, agents.remove("b2").unwrap(), "b2").await;
+    let folder = |broker: &str| cluster.data_dir(broker).join("shards/stream/default/orders/0");
+    let (kept, damaged) = (folder("b1"), folder("b2"));
+    let flip = || {
+        let segments = std::fs::read_dir(&damaged).unwrap().map(|entry| entry.unwrap().path());
+        let last = segments.filter(|p| p.extension().is_some_and(|e| e == "log")).max().unwrap();
+        let mut bytes = std::fs::read(&last).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&last, bytes).unwrap();
+    };
+    flip();
+    (assignment.generation, assignment.state) = (4, ShardState::Assigning);
+    (assignment.leader, assignment.successor) = (Some(id("b2")), None);
+    cluster.assign(&assignment).await;
+    let again = cluster.run(cluster.config("b2"));
+    let declined = |r: &ShardReport| r.generation == 4 && r.declined;
+    let word = cluster.report("b2", &shard(0), "that it declined", declined).await;
+    assert!(word.halted.is_some_and(|why| why.contains("damaged")));
+    let offer = |r: &ShardReport| r.generation == 3 && r.drained;
+    cluster.report("b1", &shard(0), "that it had drained", offer).await;
+
+    // Mended meanwhile, it keeps its word, for who handed over may serve by now.
+    stopped(&cluster, again, "b2").await;
+    flip();
+    let again = cluster.run(cluster.config("b2"));
+    let word = cluster.report("b2", &shard(0), "that it declined", declined).await;
+    assert!(word.is_mended(), "{word:?}");
+    assert!(kept.exists());
+    (assignment.generation, assignment.leader) = (5, Some(id("b1")));
+    cluster.assign(&assignment).await;
+    cluster.serving("b1", &shard(0), 5).await;
+    publish(&mut client, &shard(0), 51).await.unwrap();
+    let records = read_all(&mut client, &shard(0)).await;
+    assert_eq!(sequences(&records), (1..=51).collect::<Vec<u64>>());
+    evenkeel_testkit::wait_for("b2's bytes to go", PATIENCE, || async { !damaged.exists() }).await;
+    drop(again);
+}
+
+/// Kills an agent and waits until nobody counts on it.
+async fn stopped(cluster: &Cluster, agent: support::Running, broker: &str) {
+    agent.kill();
+    let registration = cluster.keys.registration(&id(broker));
+    let report = cluster.keys.report(&id(broker), &shard(0));
+    let gone = |get: &dyn Fn(&str) -> Option<Entry>| {
+        (get(&registration).is_none() && get(&report).is_none()).then_some(())
+    };
+    cluster.until("its lease to end", gone).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

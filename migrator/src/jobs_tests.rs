@@ -60,6 +60,7 @@ fn report(world: &mut World, broker: &str, phase: Phase, caught_up: bool) {
         drained: false,
         halted: None,
         log_end: None,
+        declined: false,
     };
     world.reports.insert((shard(), id(broker)), report);
 }

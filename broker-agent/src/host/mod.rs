@@ -255,6 +255,15 @@ pub struct CopyPosition {
     pub copied_from: Option<u64>,
 }
 
+/// What a leader had when it drained to hand its shard over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOver {
+    /// The fenced generation.
+    pub generation: Generation,
+    /// Offset after the last record, all of them committed.
+    pub log_end: u64,
+}
+
 /// Holds shards. Every call may come in any order and more than once.
 #[tonic::async_trait]
 pub trait ShardHost: Send + Sync + 'static {
@@ -286,10 +295,9 @@ pub trait ShardHost: Send + Sync + 'static {
 
     /// Shards with bytes on this broker, whether assigned or not, in key order.
     fn stored(&self) -> Vec<ShardKey>;
-    /// Where the log ended when this broker, as the last that it did with a shard that it does not
-    /// hold now, drained as its leader; none if it did something else. An error says what could not
-    /// be read.
-    async fn handed_over(&self, shard: &ShardKey) -> Result<Option<u64>, String>;
+    /// The hand-over, if that was the last that this broker did with a shard that it does not hold
+    /// now. An error says what could not be read.
+    async fn handed_over(&self, shard: &ShardKey) -> Result<Option<HandedOver>, String>;
 
     /// Committed records for a copy. Refuses a generation older than the one known here, and a
     /// destination whose last record (`start_generation`, before `from_offset`) differs from the

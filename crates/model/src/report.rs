@@ -66,13 +66,24 @@ pub struct ShardReport {
     /// Offset after the last record.
     #[serde(default)]
     pub log_end: Option<u64>,
+    /// Is to lead, could not open its log, and will not act in this generation whatever becomes of
+    /// that: nothing was acknowledged in it and nothing will be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declined: bool,
 }
 
 impl ShardReport {
-    /// Why the replica cannot go on, if it has halted.
+    /// Why the replica cannot go on, if it has halted, or declined.
     pub fn halted_because(&self) -> Option<&str> {
         let halted = self.phase == Some(Phase::Halted);
-        self.halted.as_deref().or(halted.then_some("no reason given"))
+        let declined = self.declined.then_some("it declined this generation");
+        self.halted.as_deref().or(halted.then_some("no reason given")).or(declined)
+    }
+
+    /// Whether the log of a replica that declined can be opened again, so that it may lead another
+    /// generation.
+    pub fn is_mended(&self) -> bool {
+        self.declined && self.halted.is_none() && self.phase != Some(Phase::Halted)
     }
 }
 

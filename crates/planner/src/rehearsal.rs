@@ -179,6 +179,7 @@ fn settled(snapshot: &Snapshot, a: &Assignment) -> Option<Settled> {
         drained: phase == Phase::Drained,
         halted: None,
         log_end: end,
+        declined: false,
     };
     let phase = if fenced { Phase::Drained } else { Phase::Serving };
     let mut reports = vec![report(leader, phase)];

@@ -87,7 +87,8 @@ fn one(factor: u32, assignment: Value, reports: Value) -> Snapshot {
     let mut reports = reports;
     for report in reports.as_array_mut().unwrap() {
         report["shard"] = json!("stream/default/s/0");
-        report["generation"] = assignment.get("generation").cloned().unwrap_or(json!(1));
+        let own = report.get("generation").or(assignment.get("generation")).cloned();
+        report["generation"] = own.unwrap_or(json!(1));
     }
     snapshot(json!({"assignments": [assignment], "reports": reports, "streams":
         [{"stream": "stream/default/s", "shards": 1, "replication_factor": factor}]}))
@@ -175,6 +176,27 @@ fn a_leader_goes_only_when_it_drained_to_who_is_level() {
     let both =
         "s/0: cut_over: the leader was not fenced; s/0: cut_over: the leader has not drained";
     assert_eq!(told(&serving, &plan), both);
+}
+
+#[test]
+fn who_declined_is_followed_by_who_drained_before_or_by_itself_once_mended() {
+    let assigned = json!({"leader": "b", "generation": 4, "state": "assigning"});
+    let declined = json!({"broker": "b", "phase": "halted", "declined": true});
+    let drained = json!({"broker": "d", "drained": true, "generation": 3});
+    let s = one(1, assigned.clone(), json!([declined, drained]));
+    let plan = sound(&s);
+    let expected = "s/0: retake: the new leader is not known to hold everything";
+    assert_eq!(broken(&s, |w| w.next.leader = Some(id("a"))), expected);
+    assert_eq!(broken(&s, |w| w.next.leader = Some(id("b"))), expected);
+    let with = |reports| told(&one(1, assigned.clone(), reports), &plan);
+    let earlier = json!({"broker": "d", "drained": true, "generation": 2});
+    assert_eq!(with(json!([declined, earlier])), expected);
+    let halted = json!({"broker": "b", "phase": "halted"});
+    assert_eq!(with(json!([halted, drained])), "s/0: retake: the leader was not fenced");
+
+    let s = one(1, assigned, json!([{"broker": "b", "phase": "opening", "declined": true}]));
+    sound(&s);
+    assert_eq!(broken(&s, |w| w.next.leader = Some(id("d"))), expected);
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn damaged(rng: &mut Rng) -> Snapshot {
                 drained: false,
                 halted: damaged.then(|| "damaged".to_owned()),
                 log_end: Some(5_000),
+                declined: false,
             };
             s.reports.entry(shard.clone()).or_default().push(report);
         }

@@ -41,6 +41,9 @@ pub struct Memo {
     /// Where the log ended when it last drained.
     #[serde(default)]
     pub drained_end: u64,
+    /// The generation that it last declined to lead.
+    #[serde(default)]
+    pub declined: u64,
 }
 
 impl Memo {

@@ -222,6 +222,7 @@ impl Placement {
                 drained: phase == Phase::Drained,
                 halted: None,
                 log_end: Some(if whole { WHOLE } else { 0 }),
+                declined: false,
             }
         };
         let fenced = a.state == ShardState::Draining;

@@ -107,6 +107,7 @@ impl Rig {
             drained: false,
             halted: None,
             log_end: Some(10),
+            declined: false,
         };
         self.world.reports.insert((shard(number), id(broker)), report);
     }

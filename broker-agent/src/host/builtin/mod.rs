@@ -7,6 +7,7 @@ mod clients;
 mod compaction;
 mod copying;
 mod decay;
+mod declining;
 mod deletion;
 pub mod disks;
 mod indexing;
@@ -36,11 +37,12 @@ use tokio::sync::{RwLock, watch};
 use tokio::time::Instant;
 
 use super::{
-    CopyChunk, CopyPosition, HostContext, NewRecord, OpenHost, PublishError, Published,
+    CopyChunk, CopyPosition, HandedOver, HostContext, NewRecord, OpenHost, PublishError, Published,
     RangeDigest, ReadBatch, ShardCounters, ShardError, ShardHost, ShardStatus, Surroundings,
 };
 use crate::maintenance::admission::Admission;
 use compaction::Compactor;
+use declining::declines;
 use deletion::Eraser;
 use disks::{Disks, FileDisks};
 use indexing::Indexer;
@@ -203,7 +205,11 @@ impl Hosted {
             let before = shard.failure().cloned();
             shard = Shard::open(key.clone(), &told, self.equipment.clone(), before);
         }
-        shard.report_failure(&told.assignment);
+        let declined = declines(&self.equipment.disks, &told, shard.failure());
+        if declined {
+            shard.decline();
+        }
+        shard.report_failure(&told.assignment, declined);
         self.held().insert(key.clone(), shard.clone());
         if shard.apply(&told) {
             return;
@@ -232,7 +238,7 @@ impl Hosted {
     }
 
     /// Where the log of a shard ended that this broker handed over and holds no more.
-    async fn handed_over(&self, key: &ShardKey) -> Result<Option<u64>, String> {
+    async fn handed_over(&self, key: &ShardKey) -> Result<Option<HandedOver>, String> {
         let _changing = self.changing.read().await;
         if self.shard(key).is_some() {
             return Ok(None);
@@ -243,8 +249,9 @@ impl Hosted {
             Memo::load(&storage).map_err(|e| e.to_string())
         };
         let memo = off_the_runtime(disks.is_blocking(), read)?;
-        let drained = memo.held.is_some_and(|held| held.generation == memo.drained_at);
-        Ok(drained.then_some(memo.drained_end))
+        let (generation, log_end) = (memo.drained_at, memo.drained_end);
+        let drained = memo.held.is_some_and(|held| held.generation == generation);
+        Ok(drained.then_some(HandedOver { generation, log_end }))
     }
 
     /// Gives up a damaged shard's bytes, to be erased as maintenance; whether they are gone.
@@ -334,7 +341,7 @@ impl ShardHost for BuiltinHost {
         }
     }
 
-    async fn handed_over(&self, shard: &ShardKey) -> Result<Option<u64>, String> {
+    async fn handed_over(&self, shard: &ShardKey) -> Result<Option<HandedOver>, String> {
         self.hosted.handed_over(shard).await
     }
 

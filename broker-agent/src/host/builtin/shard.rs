@@ -149,19 +149,29 @@ impl Shard {
         self.failure.as_ref()
     }
 
-    /// Reports that it could not be opened, if so.
-    pub(super) fn report_failure(&self, assignment: &Assignment) {
-        let Some(Failure { error, .. }) = &self.failure else { return };
+    /// Holds a shard whose generation this broker declines, as if it could not be opened.
+    pub(super) fn decline(&self) {
+        self.close();
+        self.status.send_modify(|status| status.phase = Phase::Halted);
+    }
+
+    /// Reports why it does not act, if so: it could not be opened, or its generation is declined.
+    pub(super) fn report_failure(&self, assignment: &Assignment, declined: bool) {
+        let halted = self.failure.as_ref().map(|failure| failure.error.clone());
+        if halted.is_none() && !declined {
+            return;
+        }
         self.tell(ShardReport {
             broker: self.equipment.me.clone(),
             shard: self.key.clone(),
             generation: assignment.generation,
-            phase: Some(Phase::Halted),
+            phase: Some(if halted.is_some() { Phase::Halted } else { Phase::Opening }),
             caught_up: false,
             lag_records: None,
             drained: false,
-            halted: Some(error.clone()),
+            halted,
             log_end: None,
+            declined,
         });
     }
 

@@ -281,6 +281,7 @@ impl Partition {
                 drained: false,
                 halted: None,
                 log_end: None,
+                declined: false,
             }
         };
         Ok(assignment.members().into_iter().map(report).collect())

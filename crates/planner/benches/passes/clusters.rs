@@ -137,6 +137,7 @@ pub(crate) fn report_all(s: &mut Snapshot) {
             drained: false,
             halted: None,
             log_end: Some(1_000_000),
+            declined: false,
         };
         s.reports.insert(shard.clone(), a.voters().map(report).collect());
     }

@@ -7,6 +7,7 @@ use evenkeel_model::{Assignment, BrokerId, MoveReason, ShardKey, ShardState};
 
 use super::cluster::Cluster;
 use super::{Change, Findings, copy_of};
+use crate::decision::Step;
 
 pub(super) fn check(cluster: &Cluster<'_>, writes: &[Change<'_>], found: &mut Findings) {
     caps(cluster, writes, found);
@@ -52,7 +53,8 @@ fn caps(cluster: &Cluster<'_>, writes: &[Change<'_>], found: &mut Findings) {
     for change in writes {
         for (broker, _) in change.next().members() {
             let (Some(cap), Some(count)) = (capped(broker), held.get(broker)) else { continue };
-            let new = change.old.is_none_or(|old| !names(old, broker));
+            let new = change.write.step != Step::Retake
+                && change.old.is_none_or(|old| !names(old, broker));
             if new && *count > i64::from(cap) && more[broker] > 0 {
                 let what =
                     format!("{broker} would hold {count} shards and its max_shards is {cap}");

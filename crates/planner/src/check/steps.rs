@@ -37,7 +37,7 @@ fn record(change: &Change<'_>, say: &mut impl FnMut(String)) {
     if next.leader.is_none() {
         say("no leader".to_owned());
     }
-    let may_change = [Step::CutOver, Step::Promote, Step::Place];
+    let may_change = [Step::CutOver, Step::Promote, Step::Place, Step::Retake];
     if change.old.is_some_and(|old| old.leader != next.leader)
         && !may_change.contains(&change.write.step)
     {
@@ -58,7 +58,7 @@ fn members(cluster: &Cluster<'_>, change: &Change<'_>, say: &mut impl FnMut(Stri
     let before: BTreeSet<&BrokerId> = change.old.iter().flat_map(|a| a.voters()).collect();
     let added = voters.difference(&before).count();
     let removed = before.difference(&voters).count();
-    let exchanges = [Step::CutOver, Step::Seat];
+    let exchanges = [Step::CutOver, Step::Seat, Step::Retake];
     let most = usize::from(exchanges.contains(&change.write.step));
     let gone = added + usize::from(change.write.step == Step::Drop);
     if change.write.step != Step::Place && (added > most || removed > gone) {
@@ -66,7 +66,8 @@ fn members(cluster: &Cluster<'_>, change: &Change<'_>, say: &mut impl FnMut(Stri
     }
     let held: Vec<&BrokerId> =
         change.old.iter().flat_map(|a| a.members()).map(|(b, _)| b).collect();
-    for (broker, _) in next.members() {
+    // Who led before is no new copy.
+    for (broker, _) in next.members().into_iter().filter(|_| change.write.step != Step::Retake) {
         if held.contains(&broker) {
             continue;
         }
@@ -147,10 +148,38 @@ fn step(
             }
         }
         Step::Drop => dropped(cluster, old, next, say),
-        Step::Retake if old.state != ShardState::Draining => {
-            say("the leader was not fenced".to_owned());
-        }
+        Step::Retake => retaken(cluster, old, next, say),
         _ => {}
+    }
+}
+
+/// Its leader serves again after a fence; or after its new leader declined the generation, who handed
+/// it over, or that new one.
+fn retaken(
+    cluster: &Cluster<'_>,
+    old: &Assignment,
+    next: &Assignment,
+    say: &mut impl FnMut(String),
+) {
+    if old.state == ShardState::Draining {
+        if next.leader != old.leader {
+            say("the leader changes".to_owned());
+        }
+        return;
+    }
+    let word = old.leader.as_ref().and_then(|l| cluster.report(old, l)).filter(|r| r.declined);
+    let Some(word) = word else { return say("the leader was not fenced".to_owned()) };
+    let before = old.generation.saturating_sub(1);
+    let drained = |b: &BrokerId| {
+        let said = cluster.snapshot.report(&old.shard, b, before);
+        said.is_some_and(|r| r.drained && r.halted_because().is_none())
+    };
+    let may = next.leader.as_ref().is_some_and(|to| match old.leader.as_ref() == Some(to) {
+        true => word.is_mended(),
+        false => drained(to),
+    });
+    if !may {
+        say("the new leader is not known to hold everything".to_owned());
     }
 }
 

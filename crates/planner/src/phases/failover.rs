@@ -4,14 +4,14 @@
 
 use std::cmp::Reverse;
 
-use evenkeel_model::{MarkerReason, ShardState};
+use evenkeel_model::{MarkerReason, MoveReason, ShardReport, ShardState};
 
 use crate::decision::{Reason, RefusedBecause, Step, WaitingOn};
 use crate::disk::Disk;
 use crate::pass::{Draft, Pass};
 use crate::phases::place;
 use crate::slots::Slots;
-use crate::world::{NONE, Ord32, Shape, Standing};
+use crate::world::{NONE, Ord32, Shape, Standing, World};
 
 pub(crate) fn run(pass: &mut Pass<'_>) {
     for shard in pass.lists.leaderless.clone() {
@@ -108,6 +108,9 @@ fn without_replica(pass: &mut Pass<'_>, shard: Ord32) {
     if broker_is_gone && !world.stream_of(shard).stream.durable {
         return place::leader(pass, shard, MarkerReason::Failover);
     }
+    if let Some((to, detail)) = who_serves_again(world, shard) {
+        return serve_again(pass, shard, to, detail);
+    }
     let leader = world.shard(shard).leader;
     let owner = match (leader, world.leader_halted(shard)) {
         (NONE, _) => "its leader is lost".to_owned(),
@@ -122,4 +125,50 @@ fn without_replica(pass: &mut Pass<'_>, shard: Ord32) {
     let detail =
         format!("{owner} and none of {} is known to hold everything", followers.join(", "));
     pass.refuse(shard, RefusedBecause::NoCaughtUpReplica, detail);
+}
+
+/// Who may lead a shard whose leader declined its generation, so that what was committed before is
+/// all there is: who handed it over and says that its log was whole, or else that leader itself once
+/// its log can be opened again.
+fn who_serves_again(world: &World<'_>, shard: Ord32) -> Option<(Ord32, String)> {
+    let facts = world.shard(shard);
+    let word = world.report(shard, facts.leader).filter(|r| r.declined)?;
+    let name = world.name(facts.leader);
+    let before = facts.generation.checked_sub(1)?;
+    let drained =
+        |r: &&ShardReport| r.generation == before && r.drained && r.halted_because().is_none();
+    let reports = world.snapshot.reports.get(&world.key(shard))?;
+    let drained = reports.iter().filter(drained).filter_map(|r| world.broker_named(&r.broker));
+    let mut former =
+        drained.filter(|b| world.standing(*b).holds() && world.voters(shard).all(|v| v != *b));
+    if let Some(former) = former.next() {
+        let why = word.halted_because().unwrap_or_default();
+        let former_name = world.name(former);
+        let detail =
+            format!("{name} halted ({why}) before it served, and {former_name} holds everything");
+        return Some((former, detail));
+    }
+    let mended = word.is_mended() && world.standing(facts.leader).holds();
+    mended.then(|| (facts.leader, format!("the log of {name} can be opened again")))
+}
+
+fn serve_again(pass: &mut Pass<'_>, shard: Ord32, to: Ord32, detail: String) {
+    let world = &pass.world;
+    let shape = world.shape(shard);
+    let key = world.key(shard);
+    let of_shard = world.snapshot.history.iter().rev().find(|h| h.shard == key);
+    let reason = of_shard.map_or(MoveReason::Restore, |h| h.reason);
+    let draft = Draft {
+        step: Step::Retake,
+        reason: Reason::Move(reason),
+        from: shape.leader,
+        to,
+        shape: Shape { leader: to, successor: NONE, joining: NONE, leaving: NONE, ..shape },
+        state: ShardState::Assigning,
+        move_: None,
+        flight: None,
+        outcome: None,
+        detail,
+    };
+    pass.write(shard, draft);
 }

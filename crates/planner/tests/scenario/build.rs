@@ -196,7 +196,8 @@ pub(super) fn assign(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> 
     Ok(())
 }
 
-/// `report b orders/0 gen=4 lag=10 end=100 caught_up drained phase=serving halted=why`.
+/// `report b orders/0 gen=4 lag=10 end=100 caught_up drained declined phase=serving
+/// halted=why`.
 pub(super) fn report(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> {
     let [id, name, ..] = words.plain[..] else { return Err("report BROKER SHARD".into()) };
     let key = shard(name)?;
@@ -211,6 +212,7 @@ pub(super) fn report(s: &mut Snapshot, words: &Words<'_>) -> Result<(), String> 
         drained: words.flag("drained"),
         halted: words.get("halted")?,
         log_end: words.get("end")?,
+        declined: words.flag("declined"),
     };
     let reports = s.reports.entry(key).or_default();
     reports.retain(|r| r.broker != report.broker);

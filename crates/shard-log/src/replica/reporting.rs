@@ -28,6 +28,7 @@ impl Replica {
             drained: is_drained,
             halted: self.halted.clone(),
             log_end: Some(self.log.end()),
+            declined: false,
         })
     }
 

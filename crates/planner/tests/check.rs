@@ -195,7 +195,7 @@ fn who_declined_is_followed_by_who_drained_before_or_by_itself_once_mended() {
     assert_eq!(with(json!([halted, drained])), "s/0: retake: the leader was not fenced");
 
     let s = one(1, assigned, json!([{"broker": "b", "phase": "opening", "declined": true}]));
-    sound(&s);
+    assert_eq!(told(&s, &sound(&s)), "");
     assert_eq!(broken(&s, |w| w.next.leader = Some(id("d"))), expected);
 }
 

@@ -64,36 +64,12 @@ async fn story(cluster: &mut Cluster) -> anyhow::Result<()> {
     let traffic = Traffic::start(&cluster.network, &plan)?;
     sleep(Duration::from_secs(2)).await;
 
-    // The steps of a move, written by hand, up to where its destination holds everything.
     cluster.kill9("lm1")?;
     let mut step = records.assignment().await?;
     let former = step.leader.clone().unwrap_or_else(|| unreachable!("it is led"));
     let next: BrokerId = if former.as_str() == "b1" { "b2" } else { "b1" }.parse()?;
-    step.successor = Some(next.clone());
-    step.move_ = Some(Move {
-        reason: MoveReason::Operator,
-        started_at_ms: 1,
-        fenced_at_ms: None,
-        progress_at_ms: None,
-        give_ups: 0,
-        next_try_ms: None,
-    });
-    for state in [ShardState::Active, ShardState::Draining] {
-        (step.generation, step.state) = (step.generation + 1, state);
-        records.write(&step).await?;
-        until("the destination is level", async || {
-            Ok(records.report(&next).await?.is_some_and(|r| {
-                r.generation == step.generation && r.caught_up && r.halted.is_none()
-            }))
-        })
-        .await?;
-    }
+    fence(&records, &mut step, &next).await?;
     let fenced = step.generation;
-    until("the leader drained", async || {
-        let report = records.report(&former).await?;
-        Ok(report.is_some_and(|r| r.generation == fenced && r.drained))
-    })
-    .await?;
 
     // It is damaged, and cut over to by a load manager that has not heard of it.
     cluster.kill9(next.as_str())?;
@@ -122,6 +98,35 @@ async fn story(cluster: &mut Cluster) -> anyhow::Result<()> {
     let reading = traffic.finish().await;
     anyhow::ensure!(reading.acknowledged > 0 && reading.faults.is_empty(), "{reading:#?}");
     Ok(())
+}
+
+/// Takes the steps of a move, by hand, up to where `next` holds everything and its leader drained.
+async fn fence(records: &Records, step: &mut Assignment, next: &BrokerId) -> anyhow::Result<()> {
+    step.successor = Some(next.clone());
+    step.move_ = Some(Move {
+        reason: MoveReason::Operator,
+        started_at_ms: 1,
+        fenced_at_ms: None,
+        progress_at_ms: None,
+        give_ups: 0,
+        next_try_ms: None,
+    });
+    for state in [ShardState::Active, ShardState::Draining] {
+        (step.generation, step.state) = (step.generation + 1, state);
+        records.write(step).await?;
+        until("the destination is level", async || {
+            Ok(records.report(next).await?.is_some_and(|r| {
+                r.generation == step.generation && r.caught_up && r.halted.is_none()
+            }))
+        })
+        .await?;
+    }
+    let leader = step.leader.clone().unwrap_or_else(|| unreachable!("it is led"));
+    until("the leader drained", async || {
+        let report = records.report(&leader).await?;
+        Ok(report.is_some_and(|r| r.generation == step.generation && r.drained))
+    })
+    .await
 }
 
 /// The store's records of the shard.

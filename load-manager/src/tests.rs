@@ -5,6 +5,7 @@ mod copying;
 mod harness;
 mod kept;
 mod leading;
+mod measured;
 mod pass;
 mod snapshot;
 pub(crate) mod stock;

@@ -171,3 +171,38 @@ async fn a_standby_takes_over_at_once_when_the_leader_stops() {
     second.shutdown.trigger();
     standby.await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_skew_is_repaired_when_only_time_has_passed() {
+    let world = World::start().await;
+    let (_env, _running) = world.load_manager("lm-1");
+    for broker in ["b1", "b2"] {
+        world.put(&format!("/cluster/register/{broker}"), registration(broker, 1, false)).await;
+        let key = format!("/cluster/nodes/{broker}");
+        world.wait(&key, |n: &NodeRecord| n.lifecycle == Lifecycle::Live).await;
+    }
+    // Both are led by one broker, and no copy is made where one was given up for ten minutes.
+    let now_ms = world.clock.now_ms();
+    for (number, ago) in [(0, 580_000), (1, 1_000)] {
+        let shard = format!("stream/d/s/{number}");
+        let at_ms = now_ms - ago;
+        let entry = json!({
+            "at_ms": at_ms, "shard": shard, "from": "b1", "to": "b2", "reason": "stream_balance",
+            "outcome": "given_up",
+        });
+        world.put(&format!("/cluster/rebalancing_history/{at_ms:015}-{shard}"), entry).await;
+        let assignment = json!({ "shard": shard, "leader": "b1", "generation": 1 });
+        world.put(&format!("/cluster/shards/{shard}"), assignment).await;
+        let report = json!({
+            "broker": "b1", "shard": shard, "generation": 1, "phase": "serving", "incarnation": 1,
+        });
+        world.put(&format!("/cluster/reports/b1/{shard}"), report).await;
+    }
+    let stream = json!({ "stream": "stream/d/s", "shards": 2, "replication_factor": 1 });
+    world.put("/cluster/streams/stream/d/s", stream).await;
+    let staged = |a: &AssignmentRecord| a.assignment.successor.is_some();
+    let took = world.wait("/cluster/shards/stream/d/s/0", staged).await;
+    // No later than the interval between passes after the ten minutes.
+    let (due, interval) = (Duration::from_secs(20), Duration::from_secs(5));
+    assert!(took > due && took < due + interval + Duration::from_secs(1), "{took:?}");
+}

@@ -119,10 +119,16 @@ impl Replica {
 
     /// The voters before a set shrinks. What a quorum of them committed need not be on a quorum of
     /// those that stay, unless the leader was the destination that drained with everything.
+    ///
+    /// Generations may be missed. No planner names a leader of which it knows nothing at the
+    /// generation before: who is told to lead after some that it did not hear of led in those, too,
+    /// and nothing was committed since the one that it holds.
     fn larger_before(&self, next: &Assignment) -> Vec<BrokerId> {
-        // No planner names a leader of which it knows nothing at the generation before.
-        let follows = |held: &&Assignment| held.generation + 1 == next.generation;
-        let Some(held) = self.memo.held.as_ref().filter(follows) else { return Vec::new() };
+        let Some(held) = &self.memo.held else { return Vec::new() };
+        let follows = held.generation + 1 == next.generation;
+        if !follows && next.leader.as_ref() != Some(&self.me) {
+            return Vec::new();
+        }
         let shrinks = next.voters().count() < held.voters().count();
         if !self.memo.larger_before.is_empty() {
             return self.memo.larger_before.clone();

@@ -43,7 +43,7 @@ const WRITE_FAILURES: &str = "evenkeel_copy_record_write_failures_total";
 /// Describes all of them.
 pub fn describe() {
     describe_gauge!(COPIES, "Copies by class and state");
-    describe_counter!(COPY_BYTES, Unit::Bytes, "Bytes verified at destinations, by class");
+    describe_counter!(COPY_BYTES, Unit::Bytes, "Bytes stored at destinations, by class");
     describe_counter!(GRANTED_BYTES, Unit::Bytes, "Bytes granted, used or not, by class");
     describe_counter!(PREEMPTIONS, "Running copies that lost their slot, by class");
     describe_histogram!(DURATION, Unit::Seconds, "From queued to over, of copies that got level");

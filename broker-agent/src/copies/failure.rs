@@ -16,10 +16,12 @@ pub(super) enum Failed {
     BeforeStart(u64),
     #[error("a chunk was damaged on its way, at offset {0}")]
     Damaged(u64),
-    #[error("verification failed: {0}")]
-    Differs(String),
-    #[error("verification failed: {0}")]
-    Decayed(String),
+    #[error("verification failed: records {0} to {1} differ from the source")]
+    Differs(u64, u64),
+    #[error("verification failed: records {0} to {1} are not stored as they came")]
+    Decayed(u64, u64),
+    #[error("records {0} to {1} are not all here any more")]
+    Gone(u64, u64),
     #[error("source: {0}")]
     Source(String),
     #[error(transparent)]

@@ -67,19 +67,24 @@ impl Drop for Active {
     }
 }
 
+/// Held by the one task that may copy to a shard. One that was stopped may still be writing: the
+/// next one begins when it has let go.
+pub type Turn = Arc<tokio::sync::Mutex<()>>;
+
 /// The copies under way. They outlive the session with the migrator that ordered them.
 #[derive(Debug, Default)]
 pub struct Orders {
     active: BTreeMap<ShardKey, Active>,
+    turns: BTreeMap<ShardKey, Turn>,
 }
 
 impl Orders {
     /// Starts a copy unless it runs already. A newer order replaces an older one; an order for an
-    /// older generation is ignored. `start` spawns the copy.
+    /// older generation is ignored. `start` spawns the copy, which waits for its turn.
     pub fn order(
         &mut self,
         order: CopyOrder,
-        start: impl FnOnce(Order, mpsc::UnboundedReceiver<Told>) -> AbortHandle,
+        start: impl FnOnce(Order, mpsc::UnboundedReceiver<Told>, Turn) -> AbortHandle,
     ) {
         let order = match Order::try_from(order) {
             Ok(order) => order,
@@ -102,7 +107,8 @@ impl Orders {
             }
         }
         let (words, received) = mpsc::unbounded_channel();
-        let task = start(order.clone(), received);
+        let turn = self.turns.entry(shard.clone()).or_default().clone();
+        let task = start(order.clone(), received, turn);
         self.active.insert(shard, Active { order, words, task });
     }
 
@@ -129,6 +135,7 @@ impl Orders {
     /// Forgets copies that have ended.
     pub fn tidy(&mut self) {
         self.active.retain(|_, active| !active.task.is_finished());
+        self.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
     }
 }
 
@@ -222,8 +229,8 @@ mod tests {
 
     fn idle(
         started: &mut Vec<Order>,
-    ) -> impl FnOnce(Order, mpsc::UnboundedReceiver<Told>) -> AbortHandle + '_ {
-        |order, mut words| {
+    ) -> impl FnOnce(Order, mpsc::UnboundedReceiver<Told>, Turn) -> AbortHandle + '_ {
+        |order, mut words, _| {
             started.push(order);
             tokio::spawn(async move { while words.recv().await.is_some() {} }).abort_handle()
         }
@@ -252,10 +259,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_copy_begins_when_the_one_before_it_has_let_go() {
+        let mut orders = Orders::default();
+        let mut turns = Vec::new();
+        for (generation, source) in [(4, "b1"), (4, "b2"), (5, "b2")] {
+            orders.order(order(generation, source), |_, _, turn| {
+                turns.push(turn);
+                tokio::spawn(std::future::ready(())).abort_handle()
+            });
+        }
+        let writing = turns[0].clone().lock_owned().await;
+        turns.remove(0);
+        // Neither a cancelled order nor what is forgotten gives another one its turn early.
+        let shard = "stream/d/s/0".to_owned();
+        orders.cancel(&CopyCancel { shard, generation: 5, ..CopyCancel::default() });
+        orders.tidy();
+        orders.order(order(6, "b1"), |_, _, turn| {
+            turns.push(turn);
+            tokio::spawn(std::future::ready(())).abort_handle()
+        });
+        assert!(turns.iter().all(|turn| turn.try_lock().is_err()));
+        drop(writing);
+        assert!(turns.iter().all(|turn| turn.try_lock().is_ok()));
+    }
+
+    #[tokio::test]
     async fn a_class_that_changes_is_told_and_restarts_nothing() {
         let mut orders = Orders::default();
         let mut receiver = None;
-        orders.order(order(4, "b1"), |_, words| {
+        orders.order(order(4, "b1"), |_, words, _| {
             receiver = Some(words);
             tokio::spawn(std::future::pending::<()>()).abort_handle()
         });
@@ -273,7 +305,7 @@ mod tests {
     async fn grants_reach_the_copy_of_their_generation_only_and_age_while_it_is_busy() {
         let mut orders = Orders::default();
         let mut receiver = None;
-        orders.order(order(4, "b1"), |_, words| {
+        orders.order(order(4, "b1"), |_, words, _| {
             receiver = Some(words);
             tokio::spawn(std::future::pending::<()>()).abort_handle()
         });

@@ -178,10 +178,14 @@ impl MigratorSession {
         match message.message {
             Some(Down::Order(order)) => {
                 let destination = self.destination.clone();
-                orders.order(order, |order, allowances| {
+                orders.order(order, |order, allowances, turn| {
                     let (shard, generation) = (&order.shard, order.generation);
                     tracing::info!(%shard, generation, source = order.source, "copy ordered");
-                    tokio::spawn(pull(destination, order, allowances)).abort_handle()
+                    let copying = async move {
+                        let _turn = turn.lock().await;
+                        pull(destination, order, allowances).await;
+                    };
+                    tokio::spawn(copying).abort_handle()
                 });
             }
             Some(Down::Grant(grant)) => orders.grant(&grant),

@@ -319,7 +319,7 @@ pub trait ShardHost: Send + Sync + 'static {
         to_offset: u64,
         max_bytes: u64,
     ) -> Result<RangeDigest, ShardError>;
-    /// Where a copy stands here.
+    /// Where a copy stands here, once all that was written so far is durable.
     async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError>;
     /// Appends a copy's frames, pieces that follow each other, at the durable end; answers with the
     /// new durable end. Frames below the end are a repetition and harmless. Refused when this broker

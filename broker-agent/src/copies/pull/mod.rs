@@ -74,6 +74,8 @@ struct Pull {
     ledger: CreditLedger,
     position: CopyPosition,
     unproven: Unproven,
+    /// The source has given up everything before; that need not be compared.
+    source_start: u64,
     /// Stored by this copy.
     bytes: u64,
     /// Stored since the source was last told.
@@ -94,6 +96,7 @@ pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<
         ledger: CreditLedger::default(),
         position,
         unproven: Unproven::default(),
+        source_start: 0,
         bytes: 0,
         unacknowledged: 0,
         bytes_remaining: None,
@@ -103,7 +106,7 @@ pub async fn pull(to: Destination, order: Order, words: mpsc::UnboundedReceiver<
 
 impl Pull {
     async fn run(&mut self) {
-        let mut failures = 0;
+        let (mut failures, mut decayed) = (0, 0);
         let mut started = false;
         loop {
             let before = self.bytes;
@@ -120,20 +123,22 @@ impl Pull {
                 Err(failed) => failed,
             };
             failures = if self.bytes > before { 1 } else { failures + 1 };
+            decayed += u32::from(matches!(failed, Failed::Decayed(..)));
             let (shard, source) = (&self.order.shard, &self.order.source);
             tracing::warn!(%shard, source, attempt = failures, %failed, "copy interrupted");
             if failed.is_final() {
                 return self.note("failed", failed.to_string());
             }
-            match self.mend(&failed, failures).await {
-                // Its leader feeds it: what differs stays, and does not count until it is found the
-                // same as another source's.
-                Err(ShardError::TakesNoCopy) => return self.note("failed", failed.to_string()),
-                Err(error) => return self.note("failed", error.to_string()),
-                Ok(()) => {}
+            if let Err(error) = self.mend(&failed, failures).await {
+                // One that its leader feeds keeps what differs; it does not count until it is found
+                // the same as another source's.
+                let is_fed = error == ShardError::TakesNoCopy;
+                let detail = if is_fed { failed.to_string() } else { error.to_string() };
+                return self.note("failed", detail);
             }
             // Another source may be better.
-            if failures >= ATTEMPTS || matches!(failed, Failed::Differs(_)) {
+            let differs = matches!(failed, Failed::Differs(..));
+            if failures >= ATTEMPTS || decayed >= ATTEMPTS || differs {
                 return self.note("failed", failed.to_string());
             }
             self.note("running", failed.to_string());
@@ -158,10 +163,11 @@ impl Pull {
     /// Throws away what cannot be built upon.
     async fn mend(&mut self, failed: &Failed, failures: u32) -> Result<(), ShardError> {
         if let Failed::BeforeStart(first) = failed {
+            self.source_start = self.source_start.max(*first);
             return self.begins_at(*first).await;
         }
         let to_offset = match failed {
-            Failed::Differs(_) | Failed::Decayed(_) => {
+            Failed::Differs(..) | Failed::Decayed(..) => {
                 let unproven = self.unproven.first();
                 unproven.unwrap_or(self.position.end_offset)
             }
@@ -197,7 +203,7 @@ impl Pull {
         if !std::mem::replace(started, true) {
             self.unproven = Unproven::left_over(copied_from.unwrap_or(end_offset), end_offset);
         }
-        self.unproven.keep(start_offset, end_offset);
+        self.unproven.keep(start_offset.max(self.source_start), end_offset);
         let channel = self.to.network.bulk_channel(&self.order.source_address);
         let mut client = ShardCopyClient::new(channel).max_decoding_message_size(MESSAGE_MAX_BYTES);
         let (asks, requests) = mpsc::channel(16);

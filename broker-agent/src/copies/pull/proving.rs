@@ -11,15 +11,13 @@ use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 
 use super::Pull;
-use super::unproven::Span;
+use super::unproven::{STEP_BYTES, Span};
 use crate::copies::failure::Failed;
 use crate::copies::orders::Order;
 use crate::host::RangeDigest;
 use crate::metrics;
 
-/// Records are compared with the source's in steps of so many bytes; a source that takes longer for
-/// one is given up.
-const COMPARE_BYTES: u64 = 1 << 20;
+/// A source that takes longer to say what a step of its records is is given up.
 const COMPARE_LIMIT: Duration = Duration::from_secs(30);
 
 impl Pull {
@@ -30,10 +28,13 @@ impl Pull {
     ) -> Result<(), Failed> {
         let Order { shard, generation, .. } = self.order.clone();
         self.position = self.to.host.copy_position(&shard).await?;
-        self.unproven.keep(self.position.start_offset, self.position.end_offset);
+        let start = self.position.start_offset.max(self.source_start);
+        self.unproven.keep(start, self.position.end_offset);
         while let Some(span) = self.unproven.next(true) {
             let found = self.to.host.digest(&shard, span.from, span.to, u64::MAX).await?;
             self.read_back(span, found)?;
+            let detail = format!("read back up to record {}", span.to);
+            self.to.desk.note(&shard, self.progress("running", detail), false);
         }
         while let Some(span) = self.unproven.unknown() {
             self.presence.moves();
@@ -48,10 +49,15 @@ impl Pull {
 
     pub(super) fn read_back(&mut self, span: Span, found: RangeDigest) -> Result<(), Failed> {
         self.presence.moves();
-        self.unproven.read_back(span, found).map_err(|detail| {
+        let Span { from, to } = span;
+        if found.to_offset < to {
+            return Err(Failed::Gone(from, to));
+        }
+        if !self.unproven.read_back(span, found) {
             metrics::checksum_failure();
-            Failed::Decayed(detail)
-        })
+            return Err(Failed::Decayed(from, to));
+        }
+        Ok(())
     }
 
     /// Compares the first records of a span with the source's; answers where to go on.
@@ -63,7 +69,7 @@ impl Pull {
         let Order { shard, generation, .. } = &self.order;
         let Span { from, to } = span;
         let began = Instant::now();
-        let here = self.to.host.digest(shard, from, to, COMPARE_BYTES).await?;
+        let here = self.to.host.digest(shard, from, to, STEP_BYTES).await?;
         self.to.admission.rest_after(began.elapsed()).await;
         let asked = DigestRequest {
             shard: shard.to_string(),
@@ -82,8 +88,7 @@ impl Pull {
         }
         if (there.crc32c, there.bytes) != (here.crc32c, here.bytes) {
             metrics::checksum_failure();
-            let to = here.to_offset;
-            return Err(Failed::Differs(format!("records {from} to {to} differ from the source")));
+            return Err(Failed::Differs(from, here.to_offset));
         }
         if here.to_offset == from {
             return Err(Failed::Source(format!("no record at {from} to compare")));

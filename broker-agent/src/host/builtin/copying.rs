@@ -7,6 +7,7 @@ use evenkeel_model::{Generation, Role, ShardKey};
 use evenkeel_shard_log::{
     CopyRefusal, LogError, ReadLimit, Record, Replica, decode_frames, encode_frames,
 };
+use tokio::sync::watch;
 
 use super::clients::storage_error;
 use super::decay::suspect;
@@ -102,9 +103,12 @@ impl Hosted {
         Ok(digest)
     }
 
-    pub(super) fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
+    /// What an append that nobody waited for has written is part of it.
+    pub(super) async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
         let shard = self.held_shard(shard)?;
-        shard.look(position).ok_or_else(|| unopened(&shard))
+        let durable = shard.watch_durable();
+        let end = shard.look(|replica| replica.log().end()).ok_or_else(|| unopened(&shard))?;
+        durable_to(&shard, durable, end).await
     }
 
     pub(super) async fn copy_append(
@@ -164,7 +168,7 @@ impl Hosted {
         generation: Generation,
         change: impl FnOnce(u64, &mut Replica) -> Result<u64, ShardError>,
     ) -> Result<CopyPosition, ShardError> {
-        let mut durable = shard.watch_durable();
+        let durable = shard.watch_durable();
         let changed = shard.change(|now, replica| {
             let known = replica.assignment().map_or(0, |a| a.generation);
             if generation != known {
@@ -174,14 +178,27 @@ impl Hosted {
             off_the_runtime(blocking, || change(now, replica))
         });
         let end = changed.ok_or_else(|| unopened(shard))??;
-        while *durable.borrow_and_update() < end {
-            let halted = shard.look(|replica| replica.halted().map(str::to_owned));
-            if let Some(detail) = halted.ok_or_else(|| unopened(shard))? {
-                return Err(ShardError::Storage(detail));
-            }
-            durable.changed().await.map_err(|_| ShardError::NotHeld)?;
+        durable_to(shard, durable, end).await
+    }
+}
+
+/// Waits until the log is durable up to an offset.
+async fn durable_to(
+    shard: &Arc<Shard>,
+    mut durable: watch::Receiver<u64>,
+    end: u64,
+) -> Result<CopyPosition, ShardError> {
+    loop {
+        durable.mark_unchanged();
+        let look = |replica: &Replica| {
+            let halted = replica.halted().map(str::to_owned);
+            (replica.log().synced_end() >= end, halted, position(replica))
+        };
+        match shard.look(look).ok_or_else(|| unopened(shard))? {
+            (true, _, position) => return Ok(position),
+            (false, Some(detail), _) => return Err(ShardError::Storage(detail)),
+            (false, None, _) => durable.changed().await.map_err(|_| ShardError::NotHeld)?,
         }
-        shard.look(position).ok_or_else(|| unopened(shard))
     }
 }
 

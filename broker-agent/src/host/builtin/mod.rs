@@ -50,7 +50,7 @@ use making_way::may_make_way;
 use peers::{Answering, Peers};
 use scrub::Scrub;
 use shard::{Equipment, Shard, off_the_runtime};
-use syncing::SyncPolicy;
+use syncing::Syncs;
 
 /// Before a shard that could not be opened is opened again: at first, doubled each time, and at
 /// most.
@@ -75,7 +75,7 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
             me: context.broker,
             disks,
             config,
-            syncs: SyncPolicy::new(&context.log),
+            syncs: Syncs::new(&context.log),
             peers,
             reports: context.reports,
             started: Instant::now(),
@@ -367,7 +367,7 @@ impl ShardHost for BuiltinHost {
     }
 
     async fn copy_position(&self, shard: &ShardKey) -> Result<CopyPosition, ShardError> {
-        self.hosted.copy_position(shard)
+        self.hosted.copy_position(shard).await
     }
 
     async fn copy_append(

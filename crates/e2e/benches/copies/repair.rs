@@ -34,7 +34,7 @@ const RESTORE_AFTER: Duration = Duration::from_secs(8);
 
 /// The maximum is measured so long.
 const FLAT_OUT: Duration = Duration::from_secs(4);
-const PRODUCERS: u32 = 256;
+const PRODUCERS: u32 = 32;
 /// Of the maximum, what is asked for during the repair.
 const LOAD: f64 = 0.5;
 
@@ -56,7 +56,7 @@ async fn measure(args: &Args, stage: &mut Stage, figures: &mut Figures) -> anyho
     let (most, took) = for_a_while(FLAT_OUT, flat_out).await;
     most.check()?;
     let most = most.acknowledged.len() as f64 / took.as_secs_f64();
-    figures.add(PART, "most records of 1 KiB, 256 producers", most, "1/s");
+    figures.add(PART, &format!("most records of 1 KiB, {PRODUCERS} producers"), most, "1/s");
     let distance = Duration::from_secs_f64(1.0 / (most * LOAD));
     let quiet = Duration::from_secs(args.quiet);
     let (stop, stopped) = watch::channel(false);

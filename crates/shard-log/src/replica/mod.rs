@@ -313,12 +313,12 @@ impl Replica {
         }
     }
 
-    /// Reads the records from `from` on again, of which one seemed damaged. If it still does, the
-    /// replica halts with the next event.
+    /// Reads the records from `from` on again from their files, of which one seemed damaged. If it
+    /// still does, the replica halts with the next event.
     pub fn reread(&mut self, from: u64) {
         let limit = ReadLimit::bytes(u64::MAX, REREAD_BYTES);
         if self.halted.is_none()
-            && let Err(error @ LogError::Corrupt { .. }) = self.log.read(from, limit)
+            && let Err(error @ LogError::Corrupt { .. }) = self.log.read_stored(from, limit)
         {
             self.halt_for(&error);
         }

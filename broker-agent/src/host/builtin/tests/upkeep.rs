@@ -85,6 +85,20 @@ async fn damage_that_a_client_meets_halts_the_replica() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn damage_beneath_what_is_in_memory_halts_the_replica_when_a_copy_is_compared() {
+    let disks = MemoryDisks::new();
+    let mut f = with_a_on(&disks, small_segments()).await;
+    let end = f.publish("a", 0..30).await.last().unwrap() + 1;
+    let storage = disks.shard(&f.shard).unwrap();
+    let newest = files(&storage, ".log").pop().unwrap();
+    storage.flip_bit(&newest, 60, 1);
+    assert_eq!(f.read_all("a").await, expected(0..30), "readers have it from memory");
+    let refused = f.host("a").digest(&f.shard, 0, end, u64::MAX).await;
+    assert!(matches!(refused, Err(ShardError::Storage(_))), "{refused:?}");
+    f.until_reported("a", |report| report.halted.is_some()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_damaged_leftover_makes_way_for_a_copy_and_only_then() {
     let disks = MemoryDisks::new();
     let mut f = with_a_on(&disks, small_segments()).await;

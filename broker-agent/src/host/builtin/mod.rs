@@ -50,7 +50,7 @@ use making_way::may_make_way;
 use peers::{Answering, Peers};
 use scrub::Scrub;
 use shard::{Equipment, Shard, off_the_runtime};
-use syncing::Syncs;
+use syncing::SyncPolicy;
 
 /// Before a shard that could not be opened is opened again: at first, doubled each time, and at
 /// most.
@@ -75,7 +75,7 @@ pub fn open_on(context: HostContext, disks: Arc<dyn Disks>) -> OpenHost {
             me: context.broker,
             disks,
             config,
-            syncs: Syncs::new(&context.log),
+            syncs: SyncPolicy::new(&context.log),
             peers,
             reports: context.reports,
             started: Instant::now(),

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_model::{Assignment, BrokerShard, Millis, Phase, ShardKey, ShardReport};
-use evenkeel_shard_log::{
-    Action, Answer, Event, Refusal, Replica, ReplicaConfig, Request, SyncJob,
-};
+use evenkeel_shard_log::{Action, Answer, Event, Refusal, Replica, ReplicaConfig, Request};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -16,7 +14,7 @@ use super::disks::Disks;
 use super::making_way::may_make_way;
 use super::opening::{Failure, open_replica};
 use super::peers::Peers;
-use super::syncing::{PutOff, Syncs, sync, sync_at_close};
+use super::syncing::{PutOff, SyncPolicy, sync, sync_at_close};
 use crate::host::{Published, ReportEdges, ShardStatus};
 
 /// What every shard's driver is given.
@@ -25,7 +23,7 @@ pub(super) struct Equipment {
     pub(super) me: evenkeel_model::BrokerId,
     pub(super) disks: Arc<dyn Disks>,
     pub(super) config: ReplicaConfig,
-    pub(super) syncs: Syncs,
+    pub(super) syncs: SyncPolicy,
     pub(super) peers: Peers,
     pub(super) reports: ReportEdges,
     /// Start of the time that the state machines are told.
@@ -366,8 +364,8 @@ impl Shard {
         sync_at_close(self, put_off, replica.and_then(|mut replica| replica.begin_sync()));
     }
 
-    pub(super) fn syncs(&self) -> &Syncs {
-        &self.equipment.syncs
+    pub(super) fn sync_policy(&self) -> SyncPolicy {
+        self.equipment.syncs
     }
 
     /// Whether the disk may make its caller wait.
@@ -375,10 +373,9 @@ impl Shard {
         self.equipment.disks.is_blocking()
     }
 
-    /// What is to be synced now.
-    pub(super) fn next_sync(&self) -> Option<SyncJob> {
-        let core = &mut *lock(&self.core);
-        core.put_off.next(core.replica.as_mut())
+    /// Access to the writes put off.
+    pub(super) fn put_off<T>(&self, access: impl FnOnce(&mut PutOff) -> T) -> T {
+        access(&mut lock(&self.core).put_off)
     }
 }
 

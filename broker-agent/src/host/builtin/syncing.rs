@@ -1,106 +1,30 @@
-//! Getting shards' records onto the disk, as the policy says.
+//! Getting a shard's records onto the disk, as the policy says.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_shard_log::{Event, Replica, SyncJob};
+use evenkeel_shard_log::{Event, SyncJob};
 
 use super::shard::{Shard, off_the_runtime};
 use crate::config::{Fsync, LogConfig};
 
-/// Syncs at once. More make no disk faster: what is written while its shard waits for its turn goes
-/// with the same sync.
-const AT_ONCE: usize = 16;
-
-/// When and how syncs are done. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Syncs {
+/// When syncs are done.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SyncPolicy {
     fsync: Fsync,
     interval: Duration,
-    queue: Arc<Queue>,
 }
 
-impl Syncs {
+impl SyncPolicy {
     pub(super) fn new(config: &LogConfig) -> Self {
-        let interval = Duration::from_millis(config.fsync_interval_ms);
-        Self { fsync: config.fsync, interval, queue: Arc::default() }
+        Self { fsync: config.fsync, interval: Duration::from_millis(config.fsync_interval_ms) }
     }
 }
 
-/// Shards whose writes wait for a sync.
-#[derive(Default)]
-struct Queue(Mutex<Waiting>);
-
-#[derive(Default)]
-struct Waiting {
-    shards: VecDeque<Arc<Shard>>,
-    workers: usize,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn join(self: &Arc<Self>, shard: &Arc<Shard>) {
-        let mut waiting = self.lock();
-        waiting.shards.push_back(shard.clone());
-        if waiting.workers < AT_ONCE {
-            waiting.workers += 1;
-            let worker = Worker { queue: self.clone(), has_left: false };
-            tokio::task::spawn_blocking(move || worker.run());
-        }
-    }
-}
-
-/// Syncs one shard after another until none waits.
-struct Worker {
-    queue: Arc<Queue>,
-    has_left: bool,
-}
-
-impl Worker {
-    fn run(mut self) {
-        while let Some(shard) = self.next() {
-            if let Some(job) = shard.next_sync() {
-                shard.drive_here(synced(&job));
-            }
-        }
-    }
-
-    fn next(&mut self) -> Option<Arc<Shard>> {
-        let mut waiting = self.queue.lock();
-        let next = waiting.shards.pop_front();
-        if next.is_none() {
-            waiting.workers -= 1;
-            self.has_left = true;
-        }
-        next
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        if !self.has_left {
-            self.queue.lock().workers -= 1;
-        }
-    }
-}
-
-/// Writes that are not synced yet. The latest job covers those before it.
+/// Writes put off by the `interval` policy.
 #[derive(Default)]
 pub(super) struct PutOff {
     latest: Option<SyncJob>,
-}
-
-impl PutOff {
-    /// What is to be synced now, with all that was written since; nothing if the shard was closed
-    /// and so synced meanwhile.
-    pub(super) fn next(&mut self, replica: Option<&mut Replica>) -> Option<SyncJob> {
-        let latest = self.latest.take()?;
-        replica.and_then(Replica::begin_sync).or(Some(latest))
-    }
 }
 
 fn synced(job: &SyncJob) -> Event {
@@ -112,21 +36,20 @@ fn synced(job: &SyncJob) -> Event {
 
 /// Syncs or puts it off. An event is returned if the records count already; else it comes later.
 pub(super) fn sync(shard: &Arc<Shard>, put_off: &mut PutOff, job: SyncJob) -> Option<Event> {
-    let syncs = shard.syncs();
-    match syncs.fsync {
+    let policy = shard.sync_policy();
+    match policy.fsync {
         Fsync::Never => Some(Event::Synced(job.ticket())),
         Fsync::Interval => {
             let event = Event::Synced(job.ticket());
             if put_off.latest.replace(job).is_none() {
-                tokio::spawn(sync_later(shard.clone(), syncs.interval));
+                tokio::spawn(sync_later(shard.clone(), policy.interval));
             }
             Some(event)
         }
         Fsync::Always if !shard.is_blocking() => Some(synced(&job)),
         Fsync::Always => {
-            if put_off.latest.replace(job).is_none() {
-                syncs.queue.join(shard);
-            }
+            let shard = shard.clone();
+            tokio::task::spawn_blocking(move || shard.drive_here(synced(&job)));
             None
         }
     }
@@ -134,7 +57,7 @@ pub(super) fn sync(shard: &Arc<Shard>, put_off: &mut PutOff, job: SyncJob) -> Op
 
 async fn sync_later(shard: Arc<Shard>, after: Duration) {
     tokio::time::sleep(after).await;
-    let Some(job) = shard.next_sync() else { return };
+    let Some(job) = shard.put_off(|put_off| put_off.latest.take()) else { return };
     let run = move || job.run();
     let result = if shard.is_blocking() {
         match tokio::task::spawn_blocking(run).await {

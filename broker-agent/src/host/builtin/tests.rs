@@ -1,8 +1,6 @@
 //! Whole hosts that talk to each other over gRPC.
 
-mod altered;
 mod caches;
-mod syncing;
 mod unreadable;
 mod upkeep;
 

@@ -108,6 +108,10 @@ struct Args {
     /// How long requests are measured before and after the repair, seconds.
     #[arg(long, default_value_t = 20)]
     quiet: u64,
+    /// The p99 that brokers hold their requests to beside copies, milliseconds: about twice what it
+    /// is on a quiet machine.
+    #[arg(long, default_value_t = 20.0)]
+    target: f64,
     /// Kills of each kind.
     #[arg(long, default_value_t = 4)]
     kills: u32,

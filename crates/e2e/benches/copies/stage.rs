@@ -51,8 +51,9 @@ impl Stage {
         let mut flags = Flags::new();
         for broker in 1..=brokers {
             let link = format!("--network-bytes-per-second={}", args.link_bytes());
+            let target = format!("--copy-target-p99-ms={}", args.target);
             // No rule on zones narrows where a copy may go.
-            flags.insert(format!("b{broker}"), vec![link, "--zone=z1".to_owned()]);
+            flags.insert(format!("b{broker}"), vec![link, target, "--zone=z1".to_owned()]);
         }
         for migrator in 1..=migrators {
             let slots = ["--copies-max-per-node=4", "--copies-max-concurrent=64"];

@@ -8,6 +8,8 @@ use evenkeel_model::{HistoryEntry, Millis, MoveOutcome, MoveReason};
 use crate::disk::Disk;
 use crate::moves::{Way, may_hold, way_to};
 use crate::pass::Pass;
+use crate::pauses;
+use crate::phases::repair::held_by_loss;
 use crate::world::{NONE, Ord32, World};
 
 /// For so long after a copy was given up its destination comes after the others.
@@ -42,8 +44,8 @@ pub(crate) fn all_given_up_lately(world: &World<'_>) -> BTreeSet<(Ord32, Ord32)>
 
 /// Why the copy under way to `to` is given up at once, if it is. The destination halted: where
 /// nobody else can take the copy it is begun anew there once, and after that has the time that
-/// copies have. Or its disk became full, and another one has room; an operator's move has no other
-/// destination.
+/// copies have. Or its disk became full, and another one has room and could be given it now; an
+/// operator's move has no other destination.
 pub(crate) fn at_once(
     pass: &Pass<'_>,
     shard: Ord32,
@@ -58,7 +60,19 @@ pub(crate) fn at_once(
         return ends.then(|| format!("{} halted ({why})", world.name(to)));
     }
     let full = world.disk(to) == Disk::Full && reason != MoveReason::Operator;
-    (full && has_other(pass, shard, to, Disk::Roomy)).then(|| world.disk_words(to))
+    let goes = full && has_other(pass, shard, to, Disk::Roomy) && !is_held(pass, shard, reason);
+    goes.then(|| world.disk_words(to))
+}
+
+/// Whether no copy like the one under way would be started now.
+fn is_held(pass: &Pass<'_>, shard: Ord32, reason: MoveReason) -> bool {
+    let world = &pass.world;
+    let loss = match reason {
+        MoveReason::Drain => false,
+        MoveReason::Restore => held_by_loss(pass, shard).is_some(),
+        _ => pass.loss.held.is_some(),
+    };
+    loss || world.snapshot.paused || pauses::held(world, shard).is_some()
 }
 
 /// Whether a broker other than `to`, its disk no worse than that, can take the copy and was not

@@ -72,13 +72,8 @@ fn restore(pass: &mut Pass<'_>, need: &Need) {
     if pass.world.snapshot.paused {
         return pass.wait(shard, WaitingOn::Paused, "placement is paused".to_owned());
     }
-    if pass.world.live_replicas(shard) >= 2 {
-        let world = &pass.world;
-        let lost = world.followers(shard).iter().copied();
-        let lost = lost.filter(|b| !world.standing(*b).holds());
-        if let Some(detail) = pass.loss.holds(world, lost) {
-            return pass.wait(shard, WaitingOn::MassLoss, detail);
-        }
+    if let Some(detail) = held_by_loss(pass, shard) {
+        return pass.wait(shard, WaitingOn::MassLoss, detail);
     }
     let copy = Copy { reason: MoveReason::Restore, joins: true, replaces };
     if pass.is_copy_paused(shard, copy) {
@@ -97,6 +92,16 @@ fn restore(pass: &mut Pass<'_>, need: &Need) {
     let kind = (Step::Restore, MoveReason::Restore, pool);
     let detail = why_restore(&pass.world, need);
     start_follower_copy(pass, shard, kind, (joining, replaces), detail);
+}
+
+/// Why the guard against mass loss lets no repair of the shard start, if so.
+pub(crate) fn held_by_loss(pass: &Pass<'_>, shard: Ord32) -> Option<String> {
+    let world = &pass.world;
+    if world.live_replicas(shard) < 2 {
+        return None;
+    }
+    let lost = world.followers(shard).iter().copied();
+    pass.loss.holds(world, lost.filter(|b| !world.standing(*b).holds()))
 }
 
 /// Says that no broker can take a copy, and why a halted replica is not rebuilt where it is.

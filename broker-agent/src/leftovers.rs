@@ -6,9 +6,6 @@
 //! committed before. A leader that was only named may find its own bytes damaged, and these may be
 //! the last good ones. What is not known erases nothing: no assignment, as in a store that was lost
 //! or restored, no report, no answer of the store.
-//!
-//! A leader that declined its generation will never serve it. Then who handed the shard over says
-//! again that it had drained, so that it can be named anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::host::{HandedOver, ShardHost};
+use crate::offers::Offers;
 use crate::routes::Routes;
 
 /// How often stored shards are compared with assignments.
@@ -39,8 +37,8 @@ pub(crate) struct Leftovers {
     pub(crate) store: Store,
     pub(crate) keys: Keys,
     pub(crate) held: watch::Receiver<BTreeSet<ShardKey>>,
-    /// Shards that this broker handed over and can lead again, with what it reports of them.
-    pub(crate) offers: watch::Sender<BTreeMap<ShardKey, ShardReport>>,
+    /// Shards that this broker handed over and can lead again.
+    pub(crate) offers: Offers,
     /// For so long they are kept at least.
     pub(crate) after: Duration,
 }
@@ -61,7 +59,7 @@ impl Leftovers {
         loop {
             let elsewhere = self.elsewhere();
             left.retain(|shard, _| elsewhere.contains_key(shard));
-            self.take_back(&elsewhere);
+            self.offers.keep(&elsewhere);
             for (shard, assignment) in elsewhere {
                 let now = Instant::now();
                 let known = left.entry(shard.clone()).or_insert(Left {
@@ -82,7 +80,7 @@ impl Leftovers {
                         tracing::info!(%shard, "giving up the bytes of a shard that others hold");
                         self.host.erase(&shard).await;
                     }
-                    Ok(Leader::Declined(handed_over)) => self.offer(&assignment, handed_over),
+                    Ok(Leader::Declined(handed_over)) => self.offers.put(&assignment, handed_over),
                     Ok(Leader::Unknown) => {
                         tracing::debug!(%shard, "kept: its leader is not known to serve");
                     }
@@ -128,41 +126,6 @@ impl Leftovers {
                 Ok(Leader::Unknown)
             }
         }
-    }
-
-    /// Says again that this broker drained.
-    fn offer(&self, assignment: &Assignment, handed_over: HandedOver) {
-        let report = ShardReport {
-            broker: self.me.clone(),
-            shard: assignment.shard.clone(),
-            generation: handed_over.generation,
-            phase: Some(Phase::Drained),
-            caught_up: false,
-            lag_records: None,
-            drained: true,
-            halted: None,
-            log_end: Some(handed_over.log_end),
-            declined: false,
-        };
-        self.offers.send_if_modified(|offers| {
-            let is_new = offers.insert(report.shard.clone(), report.clone()).is_none();
-            if is_new {
-                let shard = &report.shard;
-                tracing::warn!(%shard, "its new leader cannot serve; this broker still holds it all");
-            }
-            is_new
-        });
-    }
-
-    /// An offer ends with the generation that was declined.
-    fn take_back(&self, elsewhere: &BTreeMap<ShardKey, Arc<Assignment>>) {
-        self.offers.send_if_modified(|offers| {
-            let before = offers.len();
-            offers.retain(|shard, report| {
-                elsewhere.get(shard).is_some_and(|a| a.generation == report.generation + 1)
-            });
-            offers.len() < before
-        });
     }
 }
 

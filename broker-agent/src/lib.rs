@@ -20,6 +20,7 @@ mod farewell;
 mod halted;
 mod leftovers;
 mod measuring;
+mod offers;
 mod registration;
 mod reports;
 mod switchover;

@@ -1,6 +1,6 @@
 //! The loops of one agent, each connected to what it reads and writes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::load::machine::Machine;
 use crate::maintenance::admission::Admission;
 use crate::maintenance::disk_space::watch_disk;
 use crate::measuring::Measuring;
+use crate::offers::Offers;
 use crate::registration::Registrar;
 use crate::reports::ReportWriter;
 use crate::routes::Routes;
@@ -61,7 +62,7 @@ impl Wiring {
     ) -> JoinHandle<anyhow::Result<()>> {
         let (own_tx, own) = watch::channel(OwnKey::Gone(0));
         let (held_tx, held) = watch::channel(BTreeSet::new());
-        let (offers_tx, offers) = watch::channel(BTreeMap::new());
+        let (offered, offers) = Offers::new(self.me.clone());
         let switchovers = Switchovers::default();
         let watched = prefixes(&self.keys, &self.me);
         let watching = Watching {
@@ -96,7 +97,7 @@ impl Wiring {
             store: self.store.clone(),
             keys: self.keys.clone(),
             held,
-            offers: offers_tx,
+            offers: offered,
             after: Duration::from_millis(self.config.leftover_erase_after_ms),
         };
         self.loops.spawn(leftovers.run());

@@ -66,8 +66,8 @@ pub struct ShardReport {
     /// Offset after the last record.
     #[serde(default)]
     pub log_end: Option<u64>,
-    /// Is to lead, could not open its log, and will not act in this generation whatever becomes of
-    /// that: nothing was acknowledged in it and nothing will be.
+    /// Is to lead, could not open its log or had halted, and will not act in this generation whatever
+    /// becomes of that: nothing was acknowledged in it and nothing will be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub declined: bool,
 }

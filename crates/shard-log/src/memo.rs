@@ -38,7 +38,7 @@ pub struct Memo {
     pub copied_from: Option<u64>,
     /// As leader it drained in this generation: the log is whole and grows no more in it.
     pub drained_at: u64,
-    /// Where the log ended when it last drained.
+    /// Where the log ended when it last drained; 0 if an older version drained, which did not note it.
     #[serde(default)]
     pub drained_end: u64,
     /// The generation that it last declined to lead.

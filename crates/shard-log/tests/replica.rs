@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenkeel_model::{Assignment, BrokerId, Phase, ShardKey, ShardReport, ShardState};
-use evenkeel_shard_log::storage::MemoryStorage;
+use evenkeel_shard_log::storage::{MemoryStorage, Storage};
 use evenkeel_shard_log::{
-    Action, Answer, Append, Draft, Event, ReadLimit, Refusal, Replica, ReplicaConfig, Request, Term,
+    Action, Answer, Append, Draft, Event, Memo, ReadLimit, Refusal, Replica, ReplicaConfig,
+    Request, Term,
 };
 
 fn id(name: &str) -> BrokerId {
@@ -418,4 +419,25 @@ fn a_learner_counts_neither_as_caught_up_nor_as_near_until_its_copy_was_compared
     net.replicas.get_mut(&id("d")).unwrap().copy_verified(now).unwrap();
     net.pass(5000);
     assert_eq!((net.report("d").caught_up, net.report("d").lag_records), (true, Some(0)));
+}
+
+#[test]
+fn what_halted_or_declined_accepts_no_generation_to_lead() {
+    let mut net = Net::new(&["a", "b"]);
+    net.assign(&["b", "a"], &assignment(1, "a", &["b"]));
+    net.handle(&id("b"), Event::SyncFailed("input/output error".to_owned()));
+    net.assign(&["b"], &assignment(2, "b", &["a"]));
+    let generation = |net: &Net, at: &str| net.replicas[&id(at)].assignment().unwrap().generation;
+    assert_eq!((generation(&net, "b"), net.replicas[&id("b")].promised().generation), (1, 1));
+
+    let storage: Arc<dyn Storage> = Arc::new(net.disks[&id("b")].clone());
+    let memo = Memo { declined: 2, ..Memo::load(&storage).unwrap() };
+    memo.save(&storage).unwrap();
+    net.restart("b");
+    net.assign(&["a", "b"], &assignment(2, "b", &["a"]));
+    net.pass(1000);
+    assert_eq!((generation(&net, "b"), net.replicas[&id("b")].declined()), (1, 2));
+    net.assign(&["a", "b"], &assignment(3, "b", &["a"]));
+    net.pass(1000);
+    assert_eq!(net.phase("b"), Some(Phase::Serving));
 }

@@ -10,6 +10,7 @@ mod decay;
 mod declining;
 mod deletion;
 pub mod disks;
+mod handed_over;
 mod indexing;
 mod log_time;
 mod making_way;
@@ -47,6 +48,7 @@ use deletion::Eraser;
 use disks::{Disks, FileDisks};
 use indexing::Indexer;
 use making_way::may_make_way;
+use opening::Failure;
 use peers::{Answering, Peers};
 use scrub::Scrub;
 use shard::{Equipment, Shard, off_the_runtime};
@@ -150,6 +152,10 @@ impl Hosted {
         if let Some(halted) = self.shard(&key).filter(|shard| shard.may_begin_anew(&told)) {
             halted.close();
             self.set_aside(&key);
+        } else if let Some(halted) = self.shard(&key).filter(|shard| shard.has_halted()) {
+            // Whatever made it halt: it is to lead, and did not accept it.
+            halted.close();
+            declines(&self.equipment.disks, &told, true);
         }
         self.open(key, told);
     }
@@ -205,18 +211,21 @@ impl Hosted {
             let before = shard.failure().cloned();
             shard = Shard::open(key.clone(), &told, self.equipment.clone(), before);
         }
-        let declined = declines(&self.equipment.disks, &told, shard.failure());
+        let declined = match shard.failure() {
+            // By the very memo that it would act on.
+            None => shard.has_declined(&told),
+            Some(failure) => declines(&self.equipment.disks, &told, failure.is_damage),
+        };
         if declined {
             shard.decline();
         }
         shard.report_failure(&told.assignment, declined);
         self.held().insert(key.clone(), shard.clone());
-        if shard.apply(&told) {
-            return;
-        }
-        // What failed may be mended by people, such as a disk that is full.
-        let tries = shard.failure().map_or(1, |failure| failure.tries);
-        let pause = (REOPEN_AFTER.0 * 2_u32.pow(tries.min(10) - 1)).min(REOPEN_AFTER.1);
+        shard.apply(&told);
+        // What failed may be mended by people, such as a disk that is full. What can be opened waits,
+        // if it was declined, for another generation.
+        let Some(Failure { tries, .. }) = shard.failure() else { return };
+        let pause = (REOPEN_AFTER.0 * 2_u32.pow(tries.min(&10) - 1)).min(REOPEN_AFTER.1);
         let hosted = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -235,23 +244,6 @@ impl Hosted {
         let read = || Memo::load(&disks.open(key).ok()?).ok();
         let known = off_the_runtime(disks.is_blocking(), read);
         known.is_some_and(|memo| may_make_way(told, memo.held.as_ref(), memo.promised))
-    }
-
-    /// Where the log of a shard ended that this broker handed over and holds no more.
-    async fn handed_over(&self, key: &ShardKey) -> Result<Option<HandedOver>, String> {
-        let _changing = self.changing.read().await;
-        if self.shard(key).is_some() {
-            return Ok(None);
-        }
-        let disks = &self.equipment.disks;
-        let read = || {
-            let storage = disks.open(key).map_err(|e| format!("cannot open {key}: {e}"))?;
-            Memo::load(&storage).map_err(|e| e.to_string())
-        };
-        let memo = off_the_runtime(disks.is_blocking(), read)?;
-        let (generation, log_end) = (memo.drained_at, memo.drained_end);
-        let drained = memo.held.is_some_and(|held| held.generation == generation);
-        Ok(drained.then_some(HandedOver { generation, log_end }))
     }
 
     /// Gives up a damaged shard's bytes, to be erased as maintenance; whether they are gone.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_model::{Assignment, BrokerShard, Millis, Phase, ShardKey, ShardReport};
+use evenkeel_model::{Assignment, BrokerShard, Millis, Phase, Role, ShardKey, ShardReport};
 use evenkeel_shard_log::{Action, Answer, Event, Refusal, Replica, ReplicaConfig, Request};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -180,14 +180,28 @@ impl Shard {
         let _ = self.equipment.reports.send(report);
     }
 
-    /// Acts on what this broker is told. `false` if the shard could not be opened before and should
-    /// be opened again.
+    /// Acts on what this broker is told. `false` if the shard should be opened again: it could not be
+    /// before, or it has halted and is to lead a generation that it did not accept.
     pub(super) fn apply(self: &Arc<Self>, told: &BrokerShard) -> bool {
         if lock(&self.core).replica.is_none() {
             return false;
         }
         self.drive(Event::Assigned(told.assignment.clone()));
-        true
+        let held = |replica: &Replica| replica.assignment().map_or(0, |held| held.generation);
+        let generation = told.assignment.generation;
+        let stays = |replica: &Replica| replica.halted().is_some() && held(replica) < generation;
+        told.role != Role::Leader || self.look(stays) == Some(false)
+    }
+
+    /// Whether it was opened and cannot go on.
+    pub(super) fn has_halted(&self) -> bool {
+        self.look(|replica| replica.halted().is_some()) == Some(true)
+    }
+
+    /// Whether it was opened and declined before to lead the generation that this broker is told.
+    pub(super) fn has_declined(&self, told: &BrokerShard) -> bool {
+        let generation = told.assignment.generation;
+        told.role == Role::Leader && self.look(Replica::declined) == Some(generation)
     }
 
     /// Puts records in; the answer comes when they are committed.

@@ -1,6 +1,8 @@
 //! Whole hosts that talk to each other over gRPC.
 
+mod altered;
 mod caches;
+mod hand_over;
 mod unreadable;
 mod upkeep;
 

@@ -14,7 +14,8 @@ use crate::record::Term;
 const FORGETFUL_OPENING: u32 = 1 << 16;
 
 impl Replica {
-    /// Acts on an assignment unless it is older than the one held, or differs at its generation.
+    /// Acts on an assignment unless it is older than the one held, differs at its generation, or names
+    /// a leader that may not be it.
     pub(super) fn assigned(&mut self, assignment: Assignment) -> Result<(), LogError> {
         if let Some(held) = &self.memo.held {
             let (given, known) = (assignment.generation, held.generation);
@@ -30,6 +31,9 @@ impl Replica {
             }
         }
         let role = assignment.role_of(&self.me);
+        if role == Some(Role::Leader) && !self.may_lead(assignment.generation) {
+            return Ok(());
+        }
         let same = self.generation() == assignment.generation;
         if same && (self.is_active() || role != Some(Role::Leader)) {
             return Ok(());
@@ -78,6 +82,17 @@ impl Replica {
             Some(Role::Leader) => self.begin_opening(),
             _ => Ok(()),
         }
+    }
+
+    /// A replica that halted accepts no generation that it cannot lead: as long as it has not, it can
+    /// decline it.
+    fn may_lead(&self, generation: u64) -> bool {
+        self.halted.is_none() && self.memo.declined != generation
+    }
+
+    /// The generation that it last declined to lead, 0 if none.
+    pub fn declined(&self) -> u64 {
+        self.memo.declined
     }
 
     fn is_active(&self) -> bool {

@@ -272,7 +272,7 @@ mod tests {
         turns.remove(0);
         // Neither a cancelled order nor what is forgotten gives another one its turn early.
         let shard = "stream/d/s/0".to_owned();
-        orders.cancel(&CopyCancel { shard, generation: 5, ..CopyCancel::default() });
+        orders.cancel(&CopyCancel { shard, generation: 5 });
         orders.tidy();
         orders.order(order(6, "b1"), |_, _, turn| {
             turns.push(turn);

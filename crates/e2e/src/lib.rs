@@ -1,6 +1,7 @@
 //! A cluster of real processes on a real etcd, for tests that kill, stop and watch them.
 
 pub mod bench;
+pub mod damage;
 
 mod cluster;
 mod process;

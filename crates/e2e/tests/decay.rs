@@ -1,11 +1,10 @@
 //! A follower's closed segment decays on its disk. The shard becomes whole again without anybody's
 //! help: on another broker, or, where there is none, where it was.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_coordination::{Store, StoreConfig};
+use evenkeel_e2e::damage::{flip, segments};
 use evenkeel_e2e::{Cluster, Size, Witness};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
@@ -119,25 +118,6 @@ impl Records {
         let report = entry.map(|e| decode::<ReportRecord>(&e.key, &e.value)).transpose()?;
         Ok(report.map(|record| record.report))
     }
-}
-
-/// A broker's segments of a shard, the oldest first.
-fn segments(folder: &PathBuf) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        found.extend(Some(path).filter(|p| p.extension().is_some_and(|e| e == "log")));
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// Flips a bit in the middle of a file.
-fn flip(file: &PathBuf) -> anyhow::Result<()> {
-    let mut bytes = fs::read(file)?;
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    Ok(fs::write(file, bytes)?)
 }
 
 async fn until(what: &str, holds: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {

@@ -1,11 +1,10 @@
 //! A shard of one copy is cut over to a broker whose disk was damaged after it was fenced. It goes
 //! back to the broker that had it, without anybody's help, and nothing is lost.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_coordination::{Guarded, Outcome, Store, StoreConfig, Write};
+use evenkeel_e2e::damage::{flip, segments};
 use evenkeel_e2e::{Cluster, Size};
 use evenkeel_model::keys::Keys;
 use evenkeel_model::{
@@ -73,7 +72,8 @@ async fn story(cluster: &mut Cluster) -> anyhow::Result<()> {
 
     // It is damaged, and cut over to by a load manager that has not heard of it.
     cluster.kill9(next.as_str())?;
-    flip(&cluster.shard_folder(next.as_str(), &records.shard))?;
+    let segments = segments(&cluster.shard_folder(next.as_str(), &records.shard))?;
+    flip(segments.last().ok_or_else(|| anyhow::anyhow!("it has no segment"))?)?;
     (step.generation, step.state) = (fenced + 1, ShardState::Assigning);
     (step.leader, step.successor, step.move_) = (Some(next.clone()), None, None);
     records.write(&step).await?;
@@ -176,21 +176,6 @@ impl Records {
         anyhow::ensure!(matches!(outcome, Outcome::Written { .. }), "{outcome:?}");
         Ok(())
     }
-}
-
-/// Flips a bit in the middle of the newest segment.
-fn flip(folder: &PathBuf) -> anyhow::Result<()> {
-    let mut segments = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        segments.extend(Some(path).filter(|p| p.extension().is_some_and(|e| e == "log")));
-    }
-    let newest = segments.into_iter().max();
-    let newest = newest.ok_or_else(|| anyhow::anyhow!("no segment in {}", folder.display()))?;
-    let mut bytes = fs::read(&newest)?;
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    Ok(fs::write(newest, bytes)?)
 }
 
 async fn until(what: &str, holds: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {

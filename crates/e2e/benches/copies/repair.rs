@@ -257,6 +257,10 @@ impl Story {
         figures.bars(Aim::AtMost(1.5), Aim::AtMost(1.2));
         let given = bound(&self.given, &allowed);
         figures.add(PART, "time over the bound with the destinations as chosen", took / given, "");
+        let into: Sample = (0..BROKERS as usize - 1)
+            .map(|broker| self.given.iter().filter(|copy| copy.allowed == [broker]).count() as f64)
+            .collect();
+        figures.median(PART, "copies into each broker", &into, "");
         let half = |seconds: f64| vec![0.5 * seconds; (BROKERS - 1) as usize];
         figures.add(
             PART,

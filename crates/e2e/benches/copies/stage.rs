@@ -51,7 +51,7 @@ impl Stage {
         let mut flags = Flags::new();
         for broker in 1..=brokers {
             let link = format!("--network-bytes-per-second={}", args.link_bytes());
-            let target = format!("--copy-target-p99-ms={}", args.target);
+            let target = format!("--set=copy_target_p99_ms={}", args.target);
             // No rule on zones narrows where a copy may go.
             flags.insert(format!("b{broker}"), vec![link, target, "--zone=z1".to_owned()]);
         }

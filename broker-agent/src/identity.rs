@@ -142,17 +142,34 @@ fn read(path: &Path) -> Result<Option<Stored>, IdentityError> {
         .map_err(|e| IdentityError::Malformed { path: path.to_owned(), detail: e.to_string() })
 }
 
-/// Replaces the file as a whole: a crash leaves the old one or the new one.
+/// Replaces the file as a whole: a crash leaves the old one or the new one. On a full disk it is
+/// written where it is, which takes no room and lies within one sector: a broker serves what it
+/// holds all the same.
 fn write(data_dir: &Path, path: &Path, stored: &Stored) -> Result<(), IdentityError> {
     let new = data_dir.join("identity.json.new");
+    let content = evenkeel_model::encode(stored);
     let write_new = || -> io::Result<()> {
         let mut file = File::create(&new)?;
-        file.write_all(&evenkeel_model::encode(stored))?;
+        file.write_all(&content)?;
         file.sync_all()
     };
-    write_new().map_err(storage("write", &new))?;
-    fs::rename(&new, path).map_err(storage("replace", path))?;
+    match write_new() {
+        Ok(()) => fs::rename(&new, path).map_err(storage("replace", path))?,
+        Err(e) if e.kind() == io::ErrorKind::StorageFull && path.exists() => {
+            // It is empty and in nobody's way if it stays.
+            let _ = fs::remove_file(&new);
+            overwrite(path, &content).map_err(storage("write", path))?;
+        }
+        Err(e) => return Err(storage("write", &new)(e)),
+    }
     File::open(data_dir).and_then(|d| d.sync_all()).map_err(storage("sync", data_dir))
+}
+
+/// The content only ever grows, by a digit.
+fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -201,6 +218,26 @@ mod tests {
             assert!(error.starts_with(&format!("{} cannot be read: ", path.display())), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), bad);
         }
+    }
+
+    #[test]
+    fn on_a_full_disk_the_incarnation_rises_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let start = || Identity::take(dir.path(), None, || id("b1"));
+        let full = || {
+            let new = dir.path().join("identity.json.new");
+            std::os::unix::fs::symlink("/dev/full", new).unwrap();
+        };
+        full();
+        let error = start().unwrap_err().to_string();
+        assert!(error.ends_with("identity.json.new: the disk is full"), "a new broker: {error}");
+        fs::remove_file(dir.path().join("identity.json.new")).unwrap();
+        drop(start().unwrap());
+        for incarnation in 2..=11 {
+            full();
+            assert_eq!(start().unwrap().incarnation, incarnation);
+        }
+        assert_eq!(start().unwrap().incarnation, 12);
     }
 
     #[test]

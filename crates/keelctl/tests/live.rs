@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -209,6 +210,16 @@ fn streams_and_data(cluster: &Cluster) {
         "error: there is no shard stream/default/orders/9",
     );
     cluster.refused(&["publish", "orders", "/nowhere"], 2, "error: cannot read /nowhere");
+    // One record that is refused ends its shard's lane long before everything is read.
+    let mut input = tempfile::NamedTempFile::new().unwrap();
+    input.write_all(&vec![b'x'; 2 << 20]).unwrap();
+    input.write_all(&b"\nshort".repeat(50_000)).unwrap();
+    let file = input.path().to_str().unwrap();
+    let failed = cluster.keelctl(&["publish", "orders", "--shard", "0", file], "");
+    let told = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(2), "{told}");
+    let why = "error: cannot publish to stream/default/orders/0: ";
+    assert!(told.lines().last().unwrap().starts_with(why), "{told}");
 }
 
 fn moves_and_plans(cluster: &Cluster) {

@@ -1,10 +1,11 @@
 //! The flow of a copy: credit out, chunks in, onto the disk, and back from it to be checked.
 //!
-//! Chunks that come while others are being stored are stored together, and what is stored is read
-//! back while nothing comes.
+//! Chunks are stored some at a time, because each storing waits for the disk and makes others wait
+//! for it; what is stored is read back while nothing comes.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use evenkeel_proto::copy::pull_request::Request as Ask;
@@ -25,6 +26,10 @@ use crate::metrics;
 /// What is stored is acknowledged in steps of so many bytes.
 const ACK_BYTES: u64 = 256 << 10;
 
+/// Chunks are stored together until they have so many bytes, or for so long.
+const GROUP_BYTES: u64 = 256 << 10;
+const GROUP_TIME: Duration = Duration::from_millis(100);
+
 /// With so many bytes in memory no more is asked for.
 const UNSTORED_MAX_BYTES: u64 = 2 << 20;
 
@@ -34,8 +39,7 @@ type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 #[derive(Default)]
 struct Flow {
     charging: Option<Work<u64>>,
-    /// Frames that arrived and are not being stored yet, with the offset of the first.
-    waiting: Option<(u64, Vec<Bytes>)>,
+    waiting: Option<Group>,
     storing: Option<(u64, Work<Result<CopyPosition, ShardError>>)>,
     reading: Option<(Span, Work<Result<RangeDigest, ShardError>>)>,
     /// Bytes that arrived and are not stored yet.
@@ -44,6 +48,15 @@ struct Flow {
     committed: Option<u64>,
     /// The source has sent everything.
     level: bool,
+}
+
+/// Chunks that arrived one after the other and are not being stored yet.
+struct Group {
+    first_offset: u64,
+    frames: Vec<Bytes>,
+    bytes: u64,
+    /// They are stored then at the latest.
+    due: Instant,
 }
 
 impl Flow {
@@ -55,8 +68,27 @@ impl Flow {
     }
 
     fn wait(&mut self, chunk: Chunk) {
-        let (_, pieces) = self.waiting.get_or_insert((chunk.first_offset, Vec::new()));
-        pieces.push(chunk.frames);
+        let group = self.waiting.get_or_insert_with(|| Group {
+            first_offset: chunk.first_offset,
+            frames: Vec::new(),
+            bytes: 0,
+            due: Instant::now() + GROUP_TIME,
+        });
+        group.bytes += chunk.frames.len() as u64;
+        group.frames.push(chunk.frames);
+    }
+
+    /// What is to be stored now, if nothing else is being stored.
+    fn next_group(&mut self) -> Option<Group> {
+        let ends = self.level || self.unstored >= UNSTORED_MAX_BYTES;
+        let is_due =
+            |group: &mut Group| ends || group.bytes >= GROUP_BYTES || group.due <= Instant::now();
+        if self.storing.is_some() { None } else { self.waiting.take_if(is_due) }
+    }
+
+    /// When that has to be looked at again.
+    fn group_due(&self) -> Option<Instant> {
+        self.waiting.as_ref().filter(|_| self.storing.is_none()).map(|group| group.due)
     }
 }
 
@@ -81,7 +113,7 @@ impl Pull {
             metrics::grant_expired(expired);
             self.to.desk.expired(expired);
             self.begin(&mut flow);
-            let expiry = self.ledger.next_expiry();
+            let next = self.ledger.next_expiry().into_iter().chain(flow.group_due()).min();
             tokio::select! {
                 biased;
                 position = done(flow.storing.as_mut().map(|(_, storing)| storing)) => {
@@ -105,7 +137,7 @@ impl Pull {
                         self.read_back(span, found?)?;
                     }
                 }
-                () = sleep_until(expiry.unwrap_or_else(Instant::now)), if expiry.is_some() => {}
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
                 () = self.presence.stands_still() => {}
             }
         }
@@ -124,13 +156,11 @@ impl Pull {
                 bytes
             }));
         }
-        if flow.storing.is_none()
-            && let Some((first, frames)) = flow.waiting.take()
-        {
+        if let Some(Group { first_offset, frames, bytes, .. }) = flow.next_group() {
             let (host, Order { shard, generation, .. }) = (to.host.clone(), self.order.clone());
-            let bytes = frames.iter().map(|piece| piece.len() as u64).sum();
-            let storing =
-                Box::pin(async move { host.copy_append(&shard, generation, first, frames).await });
+            let storing = Box::pin(async move {
+                host.copy_append(&shard, generation, first_offset, frames).await
+            });
             flow.storing = Some((bytes, storing));
         }
         if flow.reading.is_none() {

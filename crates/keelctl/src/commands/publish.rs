@@ -68,8 +68,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> Result<(), Failure
     let fed = feed(&options, &mut lanes).await;
     // What was read before a failure is published all the same, and counted.
     let totals = lanes.finish().await;
-    fed?;
+    // Where both failed, the shard's own words say why.
     let totals = totals?;
+    fed?;
     let seconds = began.elapsed().as_secs_f64();
     emit(global.output, &report(&options.stream, id, &totals, seconds), summary)
 }

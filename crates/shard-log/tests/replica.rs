@@ -356,6 +356,24 @@ fn a_full_disk_refuses_and_passes() {
 }
 
 #[test]
+fn a_leader_that_starts_without_room_serves_once_there_is_some() {
+    let mut net = Net::new(&["a"]);
+    let told = assignment(1, "a", &[]);
+    net.assign(&["a"], &told);
+    net.propose("a", 1, "kept");
+    net.disks[&id("a")].set_room(Some(0));
+    net.restart("a");
+    net.assign(&["a"], &told);
+    net.pass(2000);
+    assert_ne!(net.phase("a"), Some(Phase::Serving));
+    net.disks[&id("a")].set_room(None);
+    net.pass(2000);
+    assert_eq!(net.phase("a"), Some(Phase::Serving));
+    net.propose("a", 2, "room");
+    assert_eq!(net.committed.last(), Some(&(2, vec![3])));
+}
+
+#[test]
 fn without_room_for_a_new_start_everything_else_goes_on() {
     let mut net = Net::new(&["a"]);
     net.assign(&["a"], &assignment(1, "a", &[]));

@@ -73,7 +73,7 @@ impl Replica {
             self.unsaved = Some(assignment);
             return Err(e);
         }
-        match role {
+        let begun = match role {
             Some(Role::Leader) if goes_on => self.go_on(),
             Some(Role::Leader) if opens => {
                 self.ask_for_promises();
@@ -81,7 +81,13 @@ impl Replica {
             }
             Some(Role::Leader) => self.begin_opening(),
             _ => Ok(()),
+        };
+        if begun.as_ref().is_err_and(LogError::is_passing) {
+            // It is noted as held: told again, it opens.
+            self.step_down();
+            self.unsaved = Some(assignment);
         }
+        begun
     }
 
     /// A replica that halted accepts no generation that it cannot lead: as long as it has not, it can

@@ -1,6 +1,7 @@
 //! The processes of one cluster under test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,11 +70,14 @@ impl Cluster {
     ) -> anyhow::Result<Self> {
         let etcd = Etcd::start(version).await?;
         let (mut addresses, mut metrics) = (BTreeMap::new(), BTreeMap::new());
+        // Held until all are known, so that none is given twice.
+        let mut held = Vec::new();
         let names = [("lm", size.load_managers), ("mig", size.migrators), ("b", size.brokers)];
         for name in names.iter().flat_map(|(kind, n)| (1..=*n).map(move |i| format!("{kind}{i}"))) {
-            metrics.insert(name.clone(), free_address()?);
-            addresses.insert(name, free_address()?);
+            metrics.insert(name.clone(), free_address(&mut held)?);
+            addresses.insert(name, free_address(&mut held)?);
         }
+        drop(held);
         let store = Store::open(StoreConfig::urls([etcd.url()]))?;
         let mut cluster = Self {
             etcd,
@@ -272,8 +276,11 @@ impl Cluster {
     }
 }
 
-fn free_address() -> anyhow::Result<String> {
-    // Bound and released: another process could take it, which shows as a clear error.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.to_string())
+/// An address that is free and not among those held. Once released, another process could take it,
+/// which shows as a clear error.
+fn free_address(held: &mut Vec<TcpListener>) -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    held.push(listener);
+    Ok(address)
 }

@@ -72,7 +72,7 @@ impl Replica {
         }
         let noted = self.note_some_keys(max_bytes);
         noted.unwrap_or_else(|error| {
-            self.take_failure(Err(error));
+            self.take_failure(Err(error), false);
             0
         })
     }
@@ -82,7 +82,7 @@ impl Replica {
         self.now = self.now.max(now);
         let step = self.compact_some(timestamp_ms, max_bytes);
         step.unwrap_or_else(|error| {
-            self.take_failure(Err(error));
+            self.take_failure(Err(error), false);
             CompactionStep::Waits
         })
     }

@@ -174,19 +174,22 @@ impl Replica {
     /// The one entry. `now` is milliseconds on a clock that never goes back.
     pub fn handle(&mut self, now: u64, event: Event) -> Output {
         self.now = self.now.max(now);
-        self.retry_at = None;
+        let known = self.retry_at.take().is_some();
         let reacted = self.react(event);
-        self.take_failure(reacted);
+        self.take_failure(reacted, known);
         let settled = self.settle();
-        self.take_failure(settled);
+        self.take_failure(settled, known);
         Output { actions: std::mem::take(&mut self.actions), wake_at: self.wake_at() }
     }
 
-    /// What finds no room is tried again; any other failure ends the replica.
-    fn take_failure(&mut self, result: Result<(), LogError>) {
+    /// What finds no room is tried again, and said once if it is not `known`; any other failure ends
+    /// the replica.
+    fn take_failure(&mut self, result: Result<(), LogError>, known: bool) {
         match result {
             Err(e) if e.is_passing() => {
-                self.actions.push(Action::Note(e.to_string()));
+                if !known {
+                    self.actions.push(Action::Note(e.to_string()));
+                }
                 self.retry_at = Some(self.now + NO_ROOM_RETRY_MS);
             }
             Err(e) => self.halt_for(&e),

@@ -182,22 +182,33 @@ impl Hosted {
     }
 }
 
-/// Waits until the log is durable up to an offset.
+/// Waits until the log is durable up to an offset, or as far as it still goes.
 async fn durable_to(
     shard: &Arc<Shard>,
     mut durable: watch::Receiver<u64>,
     end: u64,
 ) -> Result<CopyPosition, ShardError> {
+    // A log that is cut, or halts, may have nothing more that becomes durable.
+    let mut status = shard.watch();
     loop {
         durable.mark_unchanged();
+        status.mark_unchanged();
         let look = |replica: &Replica| {
             let halted = replica.halted().map(str::to_owned);
-            (replica.log().synced_end() >= end, halted, position(replica))
+            let log = replica.log();
+            (log.synced_end() >= end.min(log.end()), halted, position(replica))
         };
         match shard.look(look).ok_or_else(|| unopened(shard))? {
             (true, _, position) => return Ok(position),
             (false, Some(detail), _) => return Err(ShardError::Storage(detail)),
-            (false, None, _) => durable.changed().await.map_err(|_| ShardError::NotHeld)?,
+            (false, None, _) => {
+                let changed = tokio::select! {
+                    biased;
+                    changed = durable.changed() => changed,
+                    changed = status.changed() => changed,
+                };
+                changed.map_err(|_| ShardError::NotHeld)?;
+            }
         }
     }
 }
